@@ -1,0 +1,2 @@
+// Package webhook adds outgoing webhooks to a Go service.
+package webhook
