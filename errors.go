@@ -1,0 +1,69 @@
+package webhook
+
+import (
+	"errors"
+	"strconv"
+)
+
+// Errors to branch on with errors.Is.
+var (
+	// ErrInvalid is behind every [InvalidError]: an argument was refused before
+	// anything was done.
+	ErrInvalid = errors.New("webhook: invalid argument")
+
+	// ErrPayloadTooLarge refuses a payload over [Config.MaxPayload]. It comes as
+	// an [InvalidError], so ErrInvalid matches too.
+	ErrPayloadTooLarge = errors.New("webhook: payload too large")
+
+	// ErrNotFound is returned for an id that does not exist or belongs to
+	// another tenant; the two cannot be told apart.
+	ErrNotFound = errors.New("webhook: not found")
+
+	// ErrConflict is returned when an object was changed by someone else in the
+	// meantime. Read it again and repeat the change.
+	ErrConflict = errors.New("webhook: changed in the meantime")
+
+	// ErrSchemaOutdated is returned when the database lacks migrations that this
+	// version of the library needs. Call Migrate on the store.
+	ErrSchemaOutdated = errors.New("webhook: database schema is older than the library; run Migrate")
+
+	// ErrSchemaNewer is returned when the database was migrated by a newer
+	// version of the library than this one.
+	ErrSchemaNewer = errors.New("webhook: database schema is newer than the library")
+)
+
+// InvalidError says which argument was refused, and which rule it broke. It
+// never quotes payloads or secrets.
+type InvalidError struct {
+	// Field is the name of the refused field, for instance "Event.Type".
+	Field string
+	// Problem says what is wrong, with the limit where there is one.
+	Problem string
+	// Limit is the limit that was exceeded; 0 when the rule is not a limit.
+	Limit int
+
+	cause error
+}
+
+func (e *InvalidError) Error() string { return "webhook: " + e.Field + " " + e.Problem }
+
+// Is reports whether target is [ErrInvalid] or the more specific sentinel of
+// this refusal.
+func (e *InvalidError) Is(target error) bool {
+	return target == ErrInvalid || (e.cause != nil && target == e.cause)
+}
+
+// Unwrap returns the error that explains the refusal further, if there is one.
+func (e *InvalidError) Unwrap() error { return e.cause }
+
+func invalid(field, problem string) *InvalidError {
+	return &InvalidError{Field: field, Problem: problem}
+}
+
+func tooLong(field string, size, limit int) *InvalidError {
+	return &InvalidError{
+		Field:   field,
+		Problem: "is " + strconv.Itoa(size) + " bytes, over the limit of " + strconv.Itoa(limit),
+		Limit:   limit,
+	}
+}

@@ -1,0 +1,430 @@
+package webhook
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Store keeps everything that the library must not forget. Package
+// store/postgres and store/sqlite implement it; package store/storetest holds
+// the conformance suite that any other implementation must pass.
+//
+// Tx is the transaction type of the host, fixed by the store: pgx.Tx or
+// *sql.Tx. Only the outbox sees it.
+//
+// All methods are safe for concurrent use. Times are stored with microsecond
+// precision and returned in UTC. Methods that take parameters in a struct may
+// gain fields; an implementation must treat a field's zero value as it is
+// documented.
+type Store[Tx any] interface {
+	OutboxStore[Tx]
+	Backend
+}
+
+// Backend is the part of a [Store] that does not depend on the host's
+// transaction type: what a [Dispatcher] and the admin handler work on.
+type Backend interface {
+	FanOutStore
+	DeliveryStore
+	EndpointStore
+	LogStore
+	SystemStore
+}
+
+// OutboxStore writes events inside the host's transactions.
+type OutboxStore[Tx any] interface {
+	// InsertEvents writes the events and their outbox entries through tx, in
+	// the order given, and never commits, rolls back or otherwise ends tx. It
+	// returns one result per event, in the same order.
+	//
+	// An event whose (Tenant, IdempotencyKey) is taken, in the database or by an
+	// earlier event of the same call, is not written: its result carries the
+	// first event's id and Duplicate. A twin in a transaction that has not
+	// ended is waited for. Apart from that wait InsertEvents takes no lock that
+	// another InsertEvents needs.
+	//
+	// One event costs one round trip, two when it is a duplicate.
+	InsertEvents(ctx context.Context, tx Tx, events []EventRecord) ([]EnqueueResult, error)
+}
+
+// EventRecord is an event as it is stored.
+type EventRecord struct {
+	ID uuid.UUID
+	// Sequence is the position in the order of enqueuing, assigned by the
+	// database; ignored by InsertEvents.
+	Sequence        int64
+	Tenant          string
+	Type            string
+	ResourceID      string
+	ResourceVersion int64
+	IdempotencyKey  string // not returned by reads
+	ContentType     string // empty means application/json
+	Payload         []byte
+	// CreatedAt zero means the database's present time.
+	CreatedAt time.Time
+}
+
+// FanOutStore turns events of the outbox into deliveries.
+type FanOutStore interface {
+	// FanOut takes the oldest entries of the outbox that no other transaction
+	// holds, asks p.Matcher for the endpoints of each, writes the deliveries,
+	// due at p.Now, and removes the entries; all in one transaction. An event
+	// with more endpoints than fit keeps its entry, with the last endpoint
+	// written, behind all the others. An event without any endpoint is
+	// recorded as unmatched.
+	//
+	// Before it matches, FanOut compares the endpoint revision that the
+	// transaction sees with p.Matcher.Revision(), and applies the endpoints
+	// changed since to the matcher when they differ: so an endpoint whose
+	// creation committed before the event did always gets its delivery.
+	//
+	// FanOut is not called again with the same matcher until it has returned.
+	FanOut(ctx context.Context, p FanOutParams) (FanOutResult, error)
+}
+
+// FanOutParams says how much a [FanOutStore] does in one transaction.
+type FanOutParams struct {
+	Now           time.Time
+	MaxEvents     int // outbox entries taken; at least 1
+	MaxDeliveries int // delivery rows written; at least 1
+	Matcher       Matcher
+}
+
+// FanOutResult tells what one fan-out transaction did.
+type FanOutResult struct {
+	// Events counts the outbox entries looked at, Finished those removed, and
+	// Unmatched those of the removed ones that had no endpoint.
+	Events, Finished, Unmatched int
+	// Deliveries counts the rows written.
+	Deliveries int
+	// Endpoints are the distinct endpoints that got a delivery.
+	Endpoints []uuid.UUID
+	// OldestCreatedAt is the creation time of the oldest event taken; zero when
+	// there was none. Its age is the fan-out lag.
+	OldestCreatedAt time.Time
+	// More is true when the outbox probably holds further entries.
+	More bool
+}
+
+// Matcher finds the endpoints that an event goes to. The dispatcher implements
+// it; a [FanOutStore] calls it from one goroutine at a time.
+type Matcher interface {
+	// Revision is the endpoint revision that the matcher reflects; -1 before
+	// the first Apply.
+	Revision() int64
+	// Apply brings the matcher up to revision. The endpoints are all that
+	// changed after Revision(), deleted ones included.
+	Apply(endpoints []EndpointRecord, revision int64) error
+	// WantsPayload reports whether Match looks at payloads. When it does not,
+	// Match may be called with events whose Payload is nil.
+	WantsPayload() bool
+	// Match appends to dst, in ascending order of id, up to max endpoints of
+	// the event whose id is greater than after, and reports whether there are
+	// more.
+	Match(dst []uuid.UUID, event *EventRecord, after uuid.UUID, max int) (ids []uuid.UUID, more bool)
+}
+
+// Lane separates an endpoint's due deliveries by what they are, so that each
+// kind can be given its own share of the endpoint's slots.
+type Lane int
+
+// The lanes of an endpoint.
+const (
+	LaneFirst  Lane = iota // not yet attempted
+	LaneRetry              // attempted and failed
+	LaneReplay             // runs after the first
+)
+
+// DeliveryStore leases due deliveries and records what became of them.
+type DeliveryStore interface {
+	// Ready lists endpoints that have unfinished deliveries not under a valid
+	// lease, with the earliest time at which each lane is due, in ascending
+	// order of endpoint id after p.After. It is for reconciliation, not for
+	// every tick.
+	Ready(ctx context.Context, p ReadyParams) ([]ReadyLane, error)
+
+	// Claim leases due deliveries of the given endpoints in one round trip.
+	// A delivery is claimable when NextAttemptAt <= p.Now, no lease on it is
+	// valid at p.Now, and its endpoint is active. Claims of different
+	// dispatchers never return the same delivery, and never wait for one
+	// another. An expired lease is taken over like any due delivery.
+	Claim(ctx context.Context, p ClaimParams) ([]Claimed, error)
+
+	// Renew prolongs leases to p.LeaseUntil and returns the ids of those that
+	// are no longer held by their token.
+	Renew(ctx context.Context, p RenewParams) (lost []uuid.UUID, err error)
+
+	// Record applies results in one transaction: it finishes deliveries,
+	// schedules their next attempt or hands them back, and logs the attempts.
+	// A result whose lease token no longer holds the delivery changes no
+	// delivery; its attempt is logged as late. Record may be repeated with the
+	// same results after an error.
+	Record(ctx context.Context, p RecordParams) (RecordResult, error)
+
+	// CancelDeliveries finishes up to p.Limit unfinished deliveries of an
+	// endpoint that is disabled or deleted as cancelled, except those under a
+	// valid lease, and returns how many it finished.
+	CancelDeliveries(ctx context.Context, p CancelDeliveriesParams) (int, error)
+}
+
+// ReadyParams pages through [DeliveryStore.Ready].
+type ReadyParams struct {
+	Now   time.Time
+	After uuid.UUID // zero starts at the beginning
+	Limit int       // endpoints per call
+}
+
+// ReadyLane is an endpoint's lane with unfinished deliveries.
+type ReadyLane struct {
+	EndpointID uuid.UUID
+	Lane       Lane
+	// DueAt is the earliest NextAttemptAt in the lane; it may lie in the future.
+	DueAt time.Time
+}
+
+// ClaimParams asks for due deliveries.
+type ClaimParams struct {
+	Now        time.Time
+	LeaseUntil time.Time
+	// Token fences everything that the claim returns: later calls about these
+	// deliveries must present it.
+	Token    uuid.UUID
+	Requests []ClaimRequest
+}
+
+// ClaimRequest asks for deliveries of one lane of one endpoint. An endpoint may
+// have several requests in one claim, but at most one per lane and direction.
+type ClaimRequest struct {
+	EndpointID uuid.UUID
+	Lane       Lane
+	Limit      int
+	// Newest takes the deliveries that became due last instead of those that
+	// have been due longest.
+	Newest bool
+}
+
+// Claimed is a delivery under a lease, with the event that it carries.
+type Claimed struct {
+	DeliveryID uuid.UUID
+	EndpointID uuid.UUID
+	Event      EventRecord
+	Run        int
+	Lane       Lane
+	Newest     bool // which direction of the lane's request brought it
+	// Attempts counts the attempts recorded before this lease.
+	Attempts int
+	// CreatedAt is when the delivery's run began: the retry window counts from it.
+	CreatedAt time.Time
+	// DueAt is the NextAttemptAt that made it claimable.
+	DueAt time.Time
+	// TakenOver is true when an earlier lease had expired without a result.
+	TakenOver bool
+	// EndpointRevision is the endpoint's revision at the time of the claim: a
+	// dispatcher that knows an older one reads the endpoint again before it sends.
+	EndpointRevision int64
+}
+
+// Lease identifies one leased delivery.
+type Lease struct {
+	DeliveryID uuid.UUID
+	Token      uuid.UUID
+}
+
+// RenewParams prolongs leases.
+type RenewParams struct {
+	Now        time.Time
+	LeaseUntil time.Time
+	Leases     []Lease
+}
+
+// RecordParams carries results to be recorded.
+type RecordParams struct {
+	Now     time.Time
+	Results []Result
+}
+
+// Result is what became of one leased delivery.
+type Result struct {
+	Lease
+	// State is StateDelivered, StateDead, StateCancelled or StateShed to finish
+	// the delivery, and StatePending to make it due again at NextAttemptAt in
+	// Lane.
+	State         DeliveryState
+	NextAttemptAt time.Time
+	Lane          Lane
+	Reason        string
+	// Attempt is nil when no request went out: the delivery is handed back, and
+	// no attempt is counted.
+	Attempt *Attempt
+}
+
+// RecordResult tells which results came too late.
+type RecordResult struct {
+	// Lost are the deliveries whose lease the result no longer held.
+	Lost []uuid.UUID
+}
+
+// CancelDeliveriesParams withdraws an endpoint's unfinished deliveries.
+type CancelDeliveriesParams struct {
+	Now        time.Time
+	EndpointID uuid.UUID
+	Reason     string
+	Limit      int
+}
+
+// EndpointStore keeps endpoints. Every write gives the endpoint a new revision
+// from one counter, in commit order, so that "all that changed since revision
+// r" has an exact answer.
+type EndpointStore interface {
+	// CreateEndpoint writes a new endpoint and returns it as stored. An id that
+	// exists gives ErrConflict.
+	CreateEndpoint(ctx context.Context, e EndpointRecord) (EndpointRecord, error)
+
+	// UpdateEndpoint replaces the endpoint e.ID of tenant e.Tenant if its
+	// revision is still e.Revision, and returns it with its new revision.
+	// A different revision gives ErrConflict; an unknown, foreign or deleted
+	// endpoint gives ErrNotFound. DeletedAt set deletes it; its id is never
+	// used again.
+	UpdateEndpoint(ctx context.Context, e EndpointRecord) (EndpointRecord, error)
+
+	// GetEndpoint returns an endpoint that is not deleted, or ErrNotFound.
+	GetEndpoint(ctx context.Context, scope Scope, id uuid.UUID) (EndpointRecord, error)
+
+	// ListEndpoints returns endpoints that are not deleted, in ascending order
+	// of id after p.After.
+	ListEndpoints(ctx context.Context, p ListEndpointsParams) ([]EndpointRecord, error)
+
+	// ChangedEndpoints returns the present revision and, in ascending order of
+	// revision, up to limit endpoints whose revision is greater than since,
+	// deleted ones included. When nothing changed it costs one read of one row.
+	ChangedEndpoints(ctx context.Context, since int64, limit int) (endpoints []EndpointRecord, revision int64, err error)
+}
+
+// EndpointRecord is an endpoint as it is stored. Options, Secrets and Headers
+// are written and read by this package alone: a store keeps them as they are.
+type EndpointRecord struct {
+	ID     uuid.UUID
+	Tenant string
+	URL    string
+	// Types are the patterns of the event types subscribed to.
+	Types []string
+	// State is active, paused or disabled. Only active endpoints are claimed for;
+	// active and paused ones get deliveries from fan-out, and so do disabled
+	// ones, whose deliveries are then cancelled, visibly.
+	State          EndpointState
+	StateReason    string
+	StateChangedAt time.Time
+	// Revision is assigned by the store.
+	Revision  int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	// DeletedAt is zero unless the endpoint is deleted.
+	DeletedAt time.Time
+	// Options is a JSON document.
+	Options []byte
+	// Secrets is a JSON document; the secrets in it are sealed.
+	Secrets []byte
+	// Headers are the static custom headers, sealed; nil when there are none.
+	Headers []byte
+}
+
+// ListEndpointsParams pages through endpoints.
+type ListEndpointsParams struct {
+	Scope Scope
+	After uuid.UUID // zero starts at the beginning
+	Limit int
+}
+
+// LogStore reads what happened.
+type LogStore interface {
+	// GetEvent returns an event with its payload, or ErrNotFound.
+	GetEvent(ctx context.Context, scope Scope, id uuid.UUID) (EventStatus, error)
+
+	// GetDelivery returns a delivery, finished or not, or ErrNotFound.
+	GetDelivery(ctx context.Context, scope Scope, id uuid.UUID) (Delivery, error)
+
+	// ListDeliveries returns deliveries, finished or not, newest first by id.
+	ListDeliveries(ctx context.Context, p ListDeliveriesParams) ([]Delivery, error)
+
+	// ListAttempts returns a delivery's attempts in the order of their numbers.
+	ListAttempts(ctx context.Context, scope Scope, deliveryID uuid.UUID) ([]Attempt, error)
+}
+
+// EventStatus is an event and how far it has come.
+type EventStatus struct {
+	EventRecord
+	// FannedOut is false while the event waits in the outbox.
+	FannedOut bool
+	// Unmatched is true when the event had no endpoint to go to.
+	Unmatched bool
+}
+
+// ListDeliveriesParams filters and pages through deliveries. Zero fields do not
+// filter.
+type ListDeliveriesParams struct {
+	Scope      Scope
+	EventID    uuid.UUID
+	EndpointID uuid.UUID
+	State      DeliveryState
+	Before     uuid.UUID // zero starts with the newest
+	Limit      int
+}
+
+// SystemStore is what the library needs of the database itself.
+type SystemStore interface {
+	// Now returns the database's present time.
+	Now(ctx context.Context) (time.Time, error)
+
+	// CheckSchema returns ErrSchemaOutdated when migrations are missing and
+	// ErrSchemaNewer when the database is newer than this code.
+	CheckSchema(ctx context.Context) error
+
+	// Maintain does upkeep that is due, such as making partitions ahead of
+	// time. Calling it often, and from several processes, is harmless.
+	Maintain(ctx context.Context, now time.Time) error
+}
+
+// Signal is what one process tells the others.
+type Signal string
+
+// The signals.
+const (
+	SignalEvents    Signal = "events"    // events were enqueued
+	SignalEndpoints Signal = "endpoints" // endpoints changed
+)
+
+// Notifier is an optional part of a [Store]: it lets processes wake one another.
+// Nothing depends on a signal arriving, since everything is polled for as well.
+type Notifier interface {
+	// Notify tells all listeners. It is called outside of any transaction of
+	// the host, at most every few milliseconds.
+	Notify(ctx context.Context, s Signal) error
+
+	// Listen calls ready once it hears signals, then handle for each, until ctx
+	// ends (nil) or it can no longer hear any (an error). The caller calls it
+	// again.
+	Listen(ctx context.Context, ready func(), handle func(Signal)) error
+}
+
+// Scope limits what a read or a change may touch: one tenant, or everything.
+// The zero Scope is the tenant with the empty name, which exists only under
+// [Config.SingleTenant].
+type Scope struct {
+	tenant string
+	all    bool
+}
+
+// TenantScope limits to one tenant.
+func TenantScope(tenant string) Scope { return Scope{tenant: tenant} }
+
+// AllTenants is the operators' scope: no limit.
+func AllTenants() Scope { return Scope{all: true} }
+
+// Tenant returns the tenant that the scope is limited to; ok is false when the
+// scope is not limited.
+func (s Scope) Tenant() (tenant string, ok bool) { return s.tenant, !s.all }
+
+// Includes reports whether the scope covers the tenant.
+func (s Scope) Includes(tenant string) bool { return s.all || s.tenant == tenant }
