@@ -1,0 +1,170 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http/httptrace"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// errTimeUp is the cause of a context whose attempt ran out of time.
+var errTimeUp = errors.New("the attempt's time is up")
+
+// attempt is the state of one Client.Do and the context of its request: whatever a
+// RoundTripper wraps around it, the Transport below finds it again.
+type attempt struct {
+	context.Context // ends with the caller's, at the deadline, or in end
+	traced          context.Context
+
+	cancel   context.CancelCauseFunc
+	deadline time.Time
+	fresh    bool // wants a new connection
+	timer    *time.Timer
+	tls      *TLSOptions
+	trace    httptrace.ClientTrace
+	url      *url.URL // the checked one
+
+	// Set from the goroutines of the transport.
+	firstByte atomic.Bool
+	gotConn   atomic.Bool
+	guarded   atomic.Bool
+	reused    atomic.Bool
+	timeUp    atomic.Bool
+
+	mu sync.Mutex // guards nc
+	nc net.Conn
+}
+
+type attemptKey struct{}
+
+// attemptFrom returns the attempt that ctx descends from, or nil.
+func attemptFrom(ctx context.Context) *attempt {
+	a, _ := ctx.Value(attemptKey{}).(*attempt)
+	return a
+}
+
+func newAttempt(ctx context.Context, target *Target, r *Request, limit time.Duration) *attempt {
+	a := &attempt{deadline: time.Now().Add(limit), fresh: r.NoResend, tls: r.TLS, url: target.URL}
+	a.Context, a.cancel = context.WithCancelCause(ctx)
+	a.timer = time.AfterFunc(limit, a.expire)
+	a.trace.GotConn = a.onConn
+	a.trace.GotFirstResponseByte = a.onFirstByte
+	a.traced = httptrace.WithClientTrace(a, &a.trace)
+	return a
+}
+
+// Deadline implements [context.Context].
+func (a *attempt) Deadline() (time.Time, bool) {
+	if d, ok := a.Context.Deadline(); ok && d.Before(a.deadline) {
+		return d, true
+	}
+	return a.deadline, true
+}
+
+// Value implements [context.Context].
+func (a *attempt) Value(key any) any {
+	if _, ok := key.(attemptKey); ok {
+		return a
+	}
+	return a.Context.Value(key)
+}
+
+func (a *attempt) expire() {
+	a.timeUp.Store(true)
+	a.cancel(errTimeUp)
+}
+
+func (a *attempt) end() {
+	a.timer.Stop()
+	a.cancel(nil)
+}
+
+func (a *attempt) onConn(info httptrace.GotConnInfo) {
+	a.gotConn.Store(true)
+	a.reused.Store(info.Reused)
+	a.mu.Lock()
+	a.nc = info.Conn
+	a.mu.Unlock()
+}
+
+func (a *attempt) onFirstByte() { a.firstByte.Store(true) }
+
+func (a *attempt) connection() net.Conn {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.nc
+}
+
+// unwrapConn finds the guard's connection below TLS, or returns nil.
+func unwrapConn(nc net.Conn) *conn {
+	if tc, ok := nc.(*tls.Conn); ok {
+		nc = tc.NetConn()
+	}
+	own, _ := nc.(*conn)
+	return own
+}
+
+// limitBody leaves at most d for the body, within the attempt's time.
+func (a *attempt) limitBody(d time.Duration) {
+	if left := time.Until(a.deadline); left > d {
+		a.timer.Reset(d)
+	}
+}
+
+// resendable reports whether err is the race between a request and the closing of an
+// idle connection: pooled, no byte of an answer, and neither time nor caller gone.
+func (a *attempt) resendable(r *Request, err error) bool {
+	return !r.NoResend && a.reused.Load() && !a.firstByte.Load() &&
+		a.Err() == nil && Classify(err) == ClassReset
+}
+
+// again prepares the second and last try.
+func (a *attempt) again() {
+	a.fresh = true
+	a.reused.Store(false)
+}
+
+// failure returns the class and the operator's detail of a request without an answer.
+// A known cause comes first; then the end of the attempt's time or of the caller's
+// context, which show in err as all sorts of errors.
+func (a *attempt) failure(ctx context.Context, err error) (Class, error) {
+	if op, ok := errors.AsType[*opError](err); ok {
+		return op.class, err
+	}
+	if a.timeUp.Load() {
+		return ClassTimeout, &opError{class: ClassTimeout, doing: a.phase(), err: errTimeUp}
+	}
+	if ctx.Err() != nil {
+		return ClassCancelled, &opError{class: ClassCancelled, doing: a.phase(), err: context.Cause(ctx)}
+	}
+	return Classify(err), err
+}
+
+// phase says how far the attempt came.
+func (a *attempt) phase() string {
+	switch {
+	case !a.gotConn.Load():
+		return "no connection yet"
+	case !a.firstByte.Load():
+		return "no answer yet"
+	}
+	return "answer incomplete"
+}
+
+// sent reports whether the request may have left. A foreign transport may not tell
+// about its connection; then only a class from before the request says no.
+func (a *attempt) sent(c Class) bool {
+	if a.gotConn.Load() {
+		return true
+	}
+	switch c {
+	case ClassBlocked, ClassConnect, ClassDNS, ClassProxy:
+		return false
+	}
+	return !a.guarded.Load()
+}
