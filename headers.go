@@ -2,101 +2,106 @@ package webhook
 
 import (
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-// ErrInvalidHeader is wrapped by every error about an endpoint's static headers. Such an
-// error names the header and never its value, which may be a credential.
-var ErrInvalidHeader = errors.New("webhook: invalid static header")
-
-// Limits of an endpoint's static headers (DESIGN.md §5). Bytes are those of names and
-// values together.
+// Limits of an endpoint's static headers: far above what an API key and a few routing
+// hints need, far below the 8 KiB at which common servers refuse a request. Bytes are
+// those of names and values together.
 const (
 	maxStaticHeaders     = 20
 	maxStaticHeaderBytes = 4 << 10
+)
+
+// Why a name is refused.
+const (
+	hopByHop  = "hop-by-hop, which no endpoint may set"
+	ours      = "set by the library"
+	forbidden = "a name that no endpoint may set"
 )
 
 // refusedHeaders are names that an endpoint may not set, lower case. Only names that
 // describe the customer to the customer's own receiver are left.
 var refusedHeaders = map[string]string{
 	// RFC 9110 §7.6.1 and what net/http writes by itself.
-	"connection":        "hop-by-hop",
-	"expect":            "hop-by-hop",
-	"keep-alive":        "hop-by-hop",
-	"te":                "hop-by-hop",
-	"trailer":           "hop-by-hop",
-	"transfer-encoding": "hop-by-hop",
-	"upgrade":           "hop-by-hop",
-	"via":               "hop-by-hop",
-	"host":              "set by the library",
-	"http2-settings":    "hop-by-hop",
-	"max-forwards":      "hop-by-hop",
+	"connection":        hopByHop,
+	"expect":            hopByHop,
+	"keep-alive":        hopByHop,
+	"te":                hopByHop,
+	"trailer":           hopByHop,
+	"transfer-encoding": hopByHop,
+	"upgrade":           hopByHop,
+	"via":               hopByHop,
+	"host":              ours,
+	"http2-settings":    hopByHop,
+	"max-forwards":      hopByHop,
 
 	// Part of the message, or of the way in which it is sent.
-	"accept":            "not allowed",
-	"cookie":            "not allowed",
-	"cookie2":           "not allowed",
-	"date":              "not allowed",
-	"early-data":        "not allowed",
-	"forwarded":         "not allowed",
-	"idempotency-key":   "set by the library",
-	"origin":            "not allowed",
-	"prefer":            "not allowed",
-	"range":             "not allowed",
-	"referer":           "not allowed",
-	"set-cookie":        "not allowed",
-	"user-agent":        "set by the library",
-	"x-idempotency-key": "set by the library", // turns on silent re-sends in net/http
-	"x-real-ip":         "not allowed",
+	"accept":            forbidden,
+	"cookie":            forbidden,
+	"cookie2":           forbidden,
+	"date":              forbidden,
+	"early-data":        forbidden,
+	"forwarded":         forbidden,
+	"idempotency-key":   ours,
+	"origin":            forbidden,
+	"prefer":            forbidden,
+	"range":             forbidden,
+	"referer":           forbidden,
+	"set-cookie":        forbidden,
+	"user-agent":        ours,
+	"x-idempotency-key": ours, // turns on silent re-sends in net/http
+	"x-real-ip":         forbidden,
 
 	// Trace context of this service.
-	"baggage":     "set by the library",
-	"traceparent": "set by the library",
-	"tracestate":  "set by the library",
+	"baggage":     ours,
+	"traceparent": ours,
+	"tracestate":  ours,
 
 	// Make a gateway read another method or path than the one that was signed.
-	"x-http-method":          "not allowed",
-	"x-http-method-override": "not allowed",
-	"x-method-override":      "not allowed",
-	"x-original-url":         "not allowed",
-	"x-rewrite-url":          "not allowed",
+	"x-http-method":          forbidden,
+	"x-http-method-override": forbidden,
+	"x-method-override":      forbidden,
+	"x-original-url":         forbidden,
+	"x-rewrite-url":          forbidden,
 
 	// Unlock cloud metadata services, should a request ever reach one.
-	"metadata":        "not allowed",
-	"metadata-flavor": "not allowed",
+	"metadata":        forbidden,
+	"metadata-flavor": forbidden,
 
 	// Signatures, also in the formats that are not in use.
-	"stripe-signature":          "set by the library",
-	"x-hub-signature":           "set by the library",
-	"x-hub-signature-256":       "set by the library",
-	"x-shopify-hmac-sha256":     "set by the library",
-	"x-slack-request-timestamp": "set by the library",
-	"x-slack-signature":         "set by the library",
+	"stripe-signature":          ours,
+	"x-hub-signature":           ours,
+	"x-hub-signature-256":       ours,
+	"x-shopify-hmac-sha256":     ours,
+	"x-slack-request-timestamp": ours,
+	"x-slack-signature":         ours,
 }
 
 // refusedHeaderPrefixes are families of such names, lower case.
 var refusedHeaderPrefixes = []struct{ prefix, reason string }{
-	{"accept-", "not allowed"}, // Accept-Encoding would undo the bounds on a response
-	{"access-control-", "not allowed"},
-	{"content-", "set by the library"},
-	{"if-", "not allowed"},
-	{"proxy-", "hop-by-hop"},
-	{"sec-", "not allowed"},
-	{"svix-", "set by the library"},
-	{"webhook-", "set by the library"},
-	{"x-aws-ec2-metadata-", "not allowed"},
-	{"x-forwarded-", "not allowed"},
-	{"x-google-metadata-", "not allowed"},
+	{"accept-", forbidden}, // Accept-Encoding would undo the bounds on a response
+	{"access-control-", forbidden},
+	{"content-", ours},
+	{"if-", forbidden},
+	{"proxy-", hopByHop},
+	{"sec-", forbidden},
+	{"svix-", ours},
+	{"webhook-", ours},
+	{"x-aws-ec2-metadata-", forbidden},
+	{"x-forwarded-", forbidden},
+	{"x-google-metadata-", forbidden},
 }
 
 // checkStaticHeaders judges the static headers of an endpoint; reserved names are those
-// that the configured signer and the host set, in any case. It reports every problem,
-// in the order of the names.
+// that the configured signer and the host set, in any case. It reports every problem, in
+// the order of the names, each as an [InvalidError] that names the header and never its
+// value, which may be a credential.
 func checkStaticHeaders(headers map[string]string, reserved ...string) error {
 	if len(headers) > maxStaticHeaders {
-		return fmt.Errorf("%w: %d headers, at most %d", ErrInvalidHeader, len(headers), maxStaticHeaders)
+		return overLimit("Headers", strconv.Itoa(len(headers))+" headers", maxStaticHeaders)
 	}
 	names := make([]string, 0, len(headers))
 	size := 0
@@ -105,7 +110,7 @@ func checkStaticHeaders(headers map[string]string, reserved ...string) error {
 		size += len(name) + len(value)
 	}
 	if size > maxStaticHeaderBytes {
-		return fmt.Errorf("%w: names and values of %d bytes, at most %d", ErrInvalidHeader, size, maxStaticHeaderBytes)
+		return overLimit("Headers", strconv.Itoa(size)+" bytes of names and values", maxStaticHeaderBytes)
 	}
 	slices.Sort(names)
 
@@ -114,7 +119,7 @@ func checkStaticHeaders(headers map[string]string, reserved ...string) error {
 	for _, name := range names {
 		folded := foldHeaderName(name)
 		if seen[folded] {
-			errs = append(errs, fmt.Errorf("%w %q: given twice", ErrInvalidHeader, name))
+			errs = append(errs, invalid(headerField(name), "is given twice"))
 			continue
 		}
 		seen[folded] = true
@@ -127,19 +132,28 @@ func checkStaticHeaders(headers map[string]string, reserved ...string) error {
 
 func checkStaticHeader(name, value string, reserved []string) error {
 	if !isHeaderName(name) {
-		return fmt.Errorf("%w %q: the name is not an HTTP token", ErrInvalidHeader, name)
+		return invalid(headerField(name), "has a name that is not an HTTP token")
 	}
 	if reason := headerRefusal(name, reserved); reason != "" {
-		return fmt.Errorf("%w %q: %s", ErrInvalidHeader, name, reason)
+		return invalid(headerField(name), "is "+reason)
 	}
 	if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return fmt.Errorf("%w %q: the value has a character outside printable ASCII", ErrInvalidHeader, name)
+		return invalid(headerField(name), "has a value with a character outside printable ASCII")
 	}
 	if strings.Trim(value, " ") != value {
-		return fmt.Errorf("%w %q: the value begins or ends with a space, which a receiver would not see",
-			ErrInvalidHeader, name)
+		return invalid(headerField(name), "has a value that begins or ends with a space, which receivers trim")
 	}
 	return nil
+}
+
+func headerField(name string) string { return "Headers[" + strconv.Quote(name) + "]" }
+
+func overLimit(field, size string, limit int) *InvalidError {
+	return &InvalidError{
+		Field:   field,
+		Problem: "has " + size + ", over the limit of " + strconv.Itoa(limit),
+		Limit:   limit,
+	}
 }
 
 // headerRefusal returns why an endpoint may not set a header, "" if it may.
@@ -155,7 +169,7 @@ func headerRefusal(name string, reserved []string) string {
 	}
 	for _, r := range reserved {
 		if foldHeaderName(r) == lower {
-			return "set by the library"
+			return ours
 		}
 	}
 	return ""
