@@ -36,7 +36,7 @@ func CachedSecretBox(box SecretBox, ttl time.Duration, maximum int) SecretBox {
 	}
 	return &cachedSecretBox{
 		box: box, ttl: ttl, maximum: maximum,
-		opened:  make(map[cacheKey]cachedSecret),
+		opened:  make(map[cacheKey]*cachedSecret),
 		opening: make(map[cacheKey]*openCall),
 	}
 }
@@ -61,8 +61,8 @@ type cachedSecretBox struct {
 	ttl     time.Duration
 	maximum int
 
-	mu      sync.Mutex // protects what follows; never held while box works
-	opened  map[cacheKey]cachedSecret
+	mu      sync.Mutex                 // protects what follows; never held while box works
+	opened  map[cacheKey]*cachedSecret // pointers, because fmt prints their addresses only
 	opening map[cacheKey]*openCall
 }
 
@@ -151,7 +151,7 @@ func (c *cachedSecretBox) remember(key cacheKey, plaintext []byte) {
 	if _, known := c.opened[key]; !known && len(c.opened) >= c.maximum {
 		delete(c.opened, victim)
 	}
-	c.opened[key] = cachedSecret{plaintext: plaintext, expires: now.Add(c.ttl)}
+	c.opened[key] = &cachedSecret{plaintext: plaintext, expires: now.Add(c.ttl)}
 }
 
 // Format keeps the remembered secrets out of whatever prints the box.

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -64,9 +65,23 @@ const (
 // Secrets are immutable and safe for concurrent use. The zero Secret is no
 // secret: [Secret.IsZero] reports it and nothing can be signed with it.
 type Secret struct {
-	// A pointer, so that fmt, which cannot call methods through an unexported
-	// field of a user's struct, prints an address instead of the content.
-	m *secretMaterial
+	// fmt cannot call methods through an unexported field of a user's struct: it
+	// prints the content of what a pointer there points to if the verb does not fit,
+	// but of two pointers in a row only an address.
+	ref **secretMaterial
+}
+
+func newSecret(m secretMaterial) Secret {
+	pointer := &m
+	return Secret{ref: &pointer}
+}
+
+// material returns nil for the zero Secret.
+func (s Secret) material() *secretMaterial {
+	if s.ref == nil {
+		return nil
+	}
+	return *s.ref
 }
 
 // secretMaterial is decoded once and never changes.
@@ -176,86 +191,89 @@ func decodeSecret(encoded string) ([]byte, error) {
 
 func symmetricSecret(key []byte) Secret {
 	text := prefixSymmetric + base64.StdEncoding.EncodeToString(key)
-	return Secret{&secretMaterial{kind: secretSymmetric, text: text, key: key}}
+	return newSecret(secretMaterial{kind: secretSymmetric, text: text, key: key})
 }
 
 func signingKey(private ed25519.PrivateKey) Secret {
 	text := prefixPrivateKey + base64.StdEncoding.EncodeToString(private)
-	return Secret{&secretMaterial{kind: secretEd25519, text: text, private: private}}
+	return newSecret(secretMaterial{kind: secretEd25519, text: text, private: private})
 }
 
 func textSecret(s string) Secret {
-	return Secret{&secretMaterial{kind: secretText, text: s}}
+	return newSecret(secretMaterial{kind: secretText, text: s})
 }
 
 // IsZero reports whether s holds no secret.
-func (s Secret) IsZero() bool { return s.m == nil }
+func (s Secret) IsZero() bool { return s.ref == nil }
 
 // Reveal returns the secret in its serialised form, prefix included. Show it once,
 // to the endpoint's owner, when it was made.
 func (s Secret) Reveal() string {
-	if s.m == nil {
+	if s.IsZero() {
 		return ""
 	}
-	return s.m.text
+	return s.material().text
 }
 
 // KeyBytes returns a copy of the key material: the decoded bytes of a whsec_ secret,
 // the 64 bytes of an ed25519 private key, the bytes of a text, nil for the zero Secret.
 func (s Secret) KeyBytes() []byte {
-	if s.m == nil {
+	m := s.material()
+	if m == nil {
 		return nil
 	}
-	switch s.m.kind {
+	switch m.kind {
 	case secretSymmetric:
-		return append([]byte(nil), s.m.key...)
+		return slices.Clone(m.key)
 	case secretEd25519:
-		return append([]byte(nil), s.m.private...)
+		return slices.Clone(m.private)
 	default:
-		return []byte(s.m.text)
+		return []byte(m.text)
 	}
 }
 
 // PublicKey returns what a receiver verifies the signatures of a signing key with:
 // "whpk_" and the base64 of 32 bytes. It is "" for secrets of other kinds.
 func (s Secret) PublicKey() string {
-	if s.m == nil || s.m.kind != secretEd25519 {
+	m := s.material()
+	if m == nil || m.kind != secretEd25519 {
 		return ""
 	}
-	return prefixPublicKey + base64.StdEncoding.EncodeToString(s.m.private[ed25519.SeedSize:])
+	return prefixPublicKey + base64.StdEncoding.EncodeToString(m.private[ed25519.SeedSize:])
 }
 
 // Hint returns enough to tell secrets apart on a page: the prefix and the last four
 // characters, such as "whsec_…LaSw".
 func (s Secret) Hint() string {
-	if s.m == nil {
+	m := s.material()
+	if m == nil {
 		return ""
 	}
 	prefix := ""
-	switch s.m.kind {
+	switch m.kind {
 	case secretSymmetric:
 		prefix = prefixSymmetric
 	case secretEd25519:
 		prefix = prefixPrivateKey
 	case secretText:
 	}
-	runes := []rune(s.m.text)
+	runes := []rune(m.text)
 	return prefix + "…" + string(runes[len(runes)-4:])
 }
 
 // Equal reports whether both are the same secret, in constant time for secrets of
 // one length. Two zero secrets are equal.
 func (s Secret) Equal(other Secret) bool {
-	if s.m == nil || other.m == nil {
-		return s.m == other.m
+	a, b := s.material(), other.material()
+	if a == nil || b == nil {
+		return a == b
 	}
-	return s.m.kind == other.m.kind &&
-		subtle.ConstantTimeCompare([]byte(s.m.text), []byte(other.m.text)) == 1
+	return a.kind == b.kind && subtle.ConstantTimeCompare([]byte(a.text), []byte(b.text)) == 1
 }
 
 // String returns "[redacted]", or "" for the zero Secret.
 func (s Secret) String() string {
-	if s.m == nil {
+	if s.IsZero() {
 		return ""
 	}
 	return redacted

@@ -86,8 +86,9 @@ func sealSecret(ctx context.Context, box SecretBox, s Secret, associated []byte)
 	if s.IsZero() {
 		return nil, fmt.Errorf("%w: empty", ErrInvalidSecret)
 	}
-	plaintext := s.m.text
-	if s.m.kind == secretText {
+	m := s.material()
+	plaintext := m.text
+	if m.kind == secretText {
 		plaintext = textSecretTag + plaintext
 	}
 	sealed, err := box.Seal(ctx, []byte(plaintext), associated)

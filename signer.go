@@ -154,7 +154,8 @@ func (s *signScratch) release() {
 
 // appendStandard adds the header entry of one secret, if the format has one for it.
 func (s *signScratch) appendStandard(secret Secret, id string, ts, body []byte) {
-	if secret.IsZero() || secret.m.kind == secretText {
+	m := secret.material()
+	if m == nil || m.kind == secretText {
 		return
 	}
 	if len(s.header) > 0 {
@@ -164,14 +165,14 @@ func (s *signScratch) appendStandard(secret Secret, id string, ts, body []byte) 
 	s.lead = append(s.lead, '.')
 	s.lead = append(s.lead, ts...)
 	s.lead = append(s.lead, '.')
-	if secret.m.kind == secretEd25519 {
+	if m.kind == secretEd25519 {
 		s.message = append(append(s.message[:0], s.lead...), body...)
 		s.header = append(s.header, "v1a,"...)
-		s.header = base64.StdEncoding.AppendEncode(s.header, ed25519.Sign(secret.m.private, s.message))
+		s.header = base64.StdEncoding.AppendEncode(s.header, ed25519.Sign(m.private, s.message))
 		return
 	}
 	s.header = append(s.header, "v1,"...)
-	s.header = base64.StdEncoding.AppendEncode(s.header, s.mac(secret.m.key, body))
+	s.header = base64.StdEncoding.AppendEncode(s.header, s.mac(m.key, body))
 }
 
 // mac returns HMAC-SHA256 over lead and body, valid until the next call.

@@ -102,7 +102,7 @@ func (s ShopifySigner) Sign(_ context.Context, h http.Header, in SignInput) erro
 	defer scratch.release()
 
 	scratch.lead = scratch.lead[:0]
-	sum := scratch.mac([]byte(secret.m.text), in.Body)
+	sum := scratch.mac([]byte(secret.material().text), in.Body)
 	h.Set(orDefault(s.Header, headerShopify), base64.StdEncoding.EncodeToString(sum))
 	return nil
 }
@@ -232,7 +232,7 @@ func checkHeaderNames(names ...string) error {
 }
 
 // hasTextKey is false for signing keys: their text is what a receiver must not hold.
-func hasTextKey(s Secret) bool { return !s.IsZero() && s.m.kind != secretEd25519 }
+func hasTextKey(s Secret) bool { return !s.IsZero() && s.material().kind != secretEd25519 }
 
 func currentTextSecret(secrets []Secret) (Secret, bool) {
 	for _, s := range secrets {
@@ -248,7 +248,7 @@ func noTextSecret(format string) error {
 }
 
 func (s *signScratch) appendHexMAC(secret Secret, body []byte) {
-	s.header = hex.AppendEncode(s.header, s.mac([]byte(secret.m.text), body))
+	s.header = hex.AppendEncode(s.header, s.mac([]byte(secret.material().text), body))
 }
 
 func orDefault(name, fallback string) string {

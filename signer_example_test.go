@@ -1,0 +1,91 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/outhook/webhook"
+)
+
+func ExampleStandardWebhooks() {
+	current, _ := webhook.ParseSecret("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD")
+	rotatedOut, _ := webhook.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+
+	h := make(http.Header)
+	err := webhook.StandardWebhooks().Sign(context.Background(), h, webhook.SignInput{
+		ID:      "msg_p5jXN8AQM9LWM0D4loKWxJek",
+		Time:    time.Unix(1614265330, 0),
+		Body:    []byte(`{"test": 2432232314}`),
+		Secrets: []webhook.Secret{current, rotatedOut},
+	})
+	fmt.Println(err)
+	fmt.Println(h.Get("webhook-id"))
+	fmt.Println(h.Get("webhook-timestamp"))
+	fmt.Println(h.Get("webhook-signature"))
+	// Output:
+	// <nil>
+	// msg_p5jXN8AQM9LWM0D4loKWxJek
+	// 1614265330
+	// v1,78nXHjpFP0tVJQW5D0SBwmVyyW87BV/rL6MgfM/Bw44= v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=
+}
+
+// Receivers move from a home-grown header to Standard Webhooks one by one, while every
+// request carries both.
+func ExampleCombineSigners() {
+	signer := webhook.CombineSigners(
+		webhook.StandardWebhooks(),
+		webhook.StripeSigner{Header: "Acme-Signature"},
+	)
+	secret, _ := webhook.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+
+	h := make(http.Header)
+	err := signer.Sign(context.Background(), h, webhook.SignInput{
+		ID:      "msg_p5jXN8AQM9LWM0D4loKWxJek",
+		Time:    time.Unix(1614265330, 0),
+		Body:    []byte(`{"test": 2432232314}`),
+		Secrets: []webhook.Secret{secret},
+	})
+	fmt.Println(err, len(h))
+	fmt.Println(h.Get("webhook-signature"))
+	// Output:
+	// <nil> 4
+	// v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=
+}
+
+func ExampleParseSecret() {
+	secret, err := webhook.ParseSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	fmt.Println(secret, secret.Hint(), err)
+
+	_, err = webhook.ParseSecret("whsec_dG9vIHNob3J0")
+	fmt.Println(errors.Is(err, webhook.ErrInvalidSecret), err)
+	// Output:
+	// [redacted] whsec_…LaSw <nil>
+	// true webhook: invalid secret: key of 9 bytes, want 24 to 64
+}
+
+// In production the keys come from the environment or a secret store, as the text that
+// Key.Reveal and "openssl rand -base64 32" give.
+func ExampleNewKeyring() {
+	older, err := webhook.ParseKey("2025:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	keyring := webhook.NewKeyring(webhook.NewKey("2026"), older)
+	fmt.Println(keyring, keyring.Validate())
+
+	ctx, where := context.Background(), []byte("tenant, endpoint and secret id")
+	sealed, _ := keyring.Seal(ctx, []byte("whsec_…"), where)
+	opened, err := keyring.Open(ctx, sealed, where)
+	fmt.Println(string(opened), err)
+
+	_, err = keyring.Open(ctx, sealed, []byte("another endpoint"))
+	fmt.Println(errors.Is(err, webhook.ErrSecretUnreadable))
+	// Output:
+	// webhook.Keyring(2 keys, sealing with "2026") <nil>
+	// whsec_… <nil>
+	// true
+}
