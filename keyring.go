@@ -96,29 +96,34 @@ func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
 // A Keyring is immutable and safe for concurrent use.
 type Keyring struct {
 	primary string
-	aeads   map[string]cipher.AEAD
+	size    int
+	find    func(id string) cipher.AEAD // not a map, because fmt would print the keys in it
 	err     error
 }
 
 // NewKeyring makes a keyring that seals with primary and also opens what the older
 // keys sealed.
 func NewKeyring(primary Key, older ...Key) *Keyring {
-	r := &Keyring{primary: primary.ID, aeads: make(map[string]cipher.AEAD, 1+len(older))}
+	aeads := make(map[string]cipher.AEAD, 1+len(older))
 	seen := make(map[[32]byte]string, 1+len(older))
+	var err error
 	for _, k := range append([]Key{primary}, older...) {
-		r.err = errors.Join(r.err, r.add(k, seen))
+		err = errors.Join(err, addKey(aeads, seen, k))
 	}
-	return r
+	return &Keyring{
+		primary: primary.ID, size: len(aeads), err: err,
+		find: func(id string) cipher.AEAD { return aeads[id] },
+	}
 }
 
-func (r *Keyring) add(k Key, seen map[[32]byte]string) error {
+func addKey(aeads map[string]cipher.AEAD, seen map[[32]byte]string, k Key) error {
 	if err := checkKeyID(k.ID); err != nil {
 		return err
 	}
 	if k.Bytes == [32]byte{} {
 		return fmt.Errorf("%w %q: all zero", ErrInvalidKey, k.ID)
 	}
-	if _, ok := r.aeads[k.ID]; ok {
+	if _, ok := aeads[k.ID]; ok {
 		return fmt.Errorf("%w %q: its id is there twice", ErrInvalidKey, k.ID)
 	}
 	if id, ok := seen[k.Bytes]; ok {
@@ -133,7 +138,7 @@ func (r *Keyring) add(k Key, seen map[[32]byte]string) error {
 		return fmt.Errorf("%w %q: %w", ErrInvalidKey, k.ID, err)
 	}
 	seen[k.Bytes] = k.ID
-	r.aeads[k.ID] = aead
+	aeads[k.ID] = aead
 	return nil
 }
 
@@ -160,7 +165,7 @@ func (r *Keyring) Validate() error {
 	if r == nil {
 		return fmt.Errorf("%w: nil keyring", ErrInvalidKey)
 	}
-	if r.aeads == nil {
+	if r.find == nil {
 		return fmt.Errorf("%w: a keyring without keys, NewKeyring makes one", ErrInvalidKey)
 	}
 	return r.err
@@ -178,7 +183,7 @@ func (r *Keyring) Seal(_ context.Context, plaintext, associated []byte) ([]byte,
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	aead := r.aeads[r.primary]
+	aead := r.find(r.primary)
 	header := make([]byte, 0, len(envelopeVersion)+1+len(r.primary)+len(plaintext)+aead.Overhead())
 	header = append(header, envelopeVersion...)
 	header = append(header, byte(len(r.primary)))
@@ -196,8 +201,8 @@ func (r *Keyring) Open(_ context.Context, sealed, associated []byte) ([]byte, er
 	if !ok {
 		return nil, &SecretUnreadableError{Err: errors.New("not sealed by a keyring, or damaged")}
 	}
-	aead, ok := r.aeads[id]
-	if !ok {
+	aead := r.find(id)
+	if aead == nil {
 		return nil, &SecretUnreadableError{KeyID: id, UnknownKey: true, Err: errors.New("not in the keyring")}
 	}
 	plaintext, err := aead.Open(nil, nil, sealed[len(header):], envelopeAAD(header, associated))
@@ -219,7 +224,7 @@ func (r *Keyring) String() string {
 	if r.Validate() != nil {
 		return "webhook.Keyring(invalid)" // an id that is no id may be a key
 	}
-	return fmt.Sprintf("webhook.Keyring(%d keys, sealing with %q)", len(r.aeads), r.primary)
+	return fmt.Sprintf("webhook.Keyring(%d keys, sealing with %q)", r.size, r.primary)
 }
 
 // GoString redacts, for %#v.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/gob"
 	"encoding/json"
 	"encoding/xml"
@@ -184,6 +185,7 @@ func assertHidden(t *testing.T, secrets [][]byte, value any, verbs ...string) {
 		for _, secret := range secrets {
 			for _, spelling := range []string{
 				string(secret), base64.StdEncoding.EncodeToString(secret), fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret),
+				fmt.Sprint(binary.BigEndian.Uint32(secret)), fmt.Sprint(binary.LittleEndian.Uint32(secret)), // round keys
 				strings.Trim(fmt.Sprint(secret), "[]"), strings.Trim(fmt.Sprintf("%#v", secret), "[]byte{}"),
 			} {
 				assert.NotContains(t, out, spelling, "%T in %s", value, form)
@@ -218,7 +220,7 @@ func TestP06NothingThatHoldsASecretPrintsIt(t *testing.T) {
 			secret, &secret, []Secret{secret}, map[string]Secret{"a": secret}, unexported{secret}, &unexported{secret},
 			exported{secret, &secret, []Secret{secret}, map[string]Secret{"a": secret}, secret},
 			SignInput{ID: "a", Secrets: []Secret{secret}}, &SignInput{Secrets: []Secret{secret}},
-			StandardWebhooks(), cached, struct{ Secrets SecretBox }{cached},
+			StandardWebhooks(), cached, struct{ Secrets SecretBox }{cached}, struct{ box SecretBox }{cached},
 		}
 		for _, holder := range holders {
 			assertHidden(t, [][]byte{raw, []byte(secret.Reveal())}, holder, "%p", "%w")
@@ -226,7 +228,7 @@ func TestP06NothingThatHoldsASecretPrintsIt(t *testing.T) {
 	}
 	for _, holder := range []any{
 		key, &key, []Key{key}, struct{ Key Key }{key}, NewKeyring(key), *NewKeyring(key),
-		struct{ Secrets SecretBox }{NewKeyring(key)}, struct{ box SecretBox }{NewKeyring(key)},
+		struct{ Secrets SecretBox }{NewKeyring(key)}, struct{ box SecretBox }{NewKeyring(key)}, struct{ k Keyring }{*NewKeyring(key)},
 		NewKeyring(key, key), CachedSecretBox(NewKeyring(key), 0, 0),
 	} {
 		assertHidden(t, [][]byte{key.Bytes[:]}, holder)
