@@ -1,0 +1,367 @@
+package scheduler
+
+import "time"
+
+// verdict says whether an endpoint may have one more slot now. If not, it says
+// why and what it waits for: an instant, a gate, its tenant, or (all zero) its
+// own next event.
+type verdict struct {
+	why    Wait
+	at     int64
+	gate   *gate
+	tenant bool
+	lane   Lane
+	probe  bool
+}
+
+// verdict finds the verdict. While entering, it only offers slots of gates and
+// tokens of the tenant that no queued endpoint has been offered before.
+func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, entering bool) verdict {
+	next := e.promote(n)
+	switch {
+	case e.removed:
+		return verdict{why: WaitRemoved}
+	case e.spec.Paused:
+		return verdict{why: WaitPaused}
+	case e.ready == [lanes]bool{}:
+		return verdict{why: WaitDue, at: next}
+	case e.throttled > n:
+		return verdict{why: WaitRateLimited, at: e.throttled}
+	}
+
+	probe, ramp := false, 0
+	if e.circuit != nil {
+		v := e.circuit.View(now)
+		s.seenCircuit(e, v.State)
+		switch {
+		case v.State == Closed:
+			ramp = v.MaxInFlight
+		case v.ProbeAt.After(now):
+			return verdict{why: WaitCircuitOpen, at: nanos(v.ProbeAt)}
+		default:
+			probe = true
+		}
+	}
+	if e.used() >= s.limit(n, e, ramp) {
+		return verdict{why: WaitConcurrency}
+	}
+	if e.bucket != nil && e.bucket.free(now, e.reserved) <= 0 {
+		return verdict{why: WaitRateLimited, at: nanos(e.bucket.nextAt(now, e.reserved))}
+	}
+
+	v := s.chooseLane(n, e, probe, entering)
+	if v.why != WaitNone {
+		return v
+	}
+	if b := e.tenant.bucket; b != nil {
+		free := b.free(now, e.tenant.reserved)
+		if entering {
+			free -= e.tenant.queue.n
+		}
+		if free <= 0 {
+			return verdict{why: WaitRateLimited, tenant: true}
+		}
+	}
+	return s.checkGates(e, v, entering)
+}
+
+// limit is what the endpoint may have in flight now, with ramp the limit of its
+// slow start, if any.
+func (s *Scheduler) limit(n int64, e *endpoint, ramp int) int {
+	limit := e.spec.MaxInFlight
+	if s.cfg.Off.has(EndpointCap) {
+		limit = unlimited
+	}
+	if !s.cfg.Off.has(ColdStart) && (e.lastSuccess == 0 || n-e.lastSuccess > int64(s.cfg.ColdAfter)) {
+		limit = min(limit, s.cfg.ColdSlots)
+	}
+	if ramp > 0 && !s.cfg.Off.has(SlowStart) {
+		limit = min(limit, ramp)
+	}
+	return limit
+}
+
+// chooseLane picks the lane of the next slot: retries as far as their budget
+// goes, then first attempts; replays get their share beside those, and no more
+// than their lane.
+func (s *Scheduler) chooseLane(n int64, e *endpoint, probe, entering bool) verdict {
+	retry := e.ready[Retry]
+	if retry && !probe && !s.cfg.Off.has(RetryBudget) {
+		retry = e.budget.left(n, &s.cfg, e.reservedRetry) > 0
+	}
+	replay := e.ready[Replay] && s.hasReplaySlot(e)
+	live := retry || e.ready[Live]
+	switch {
+	case replay && (!live || e.replayCredit >= 1 || s.cfg.Off.has(ReplayLane)):
+		if !room(&s.replay, entering) {
+			if live {
+				break
+			}
+			return verdict{why: WaitConcurrency, gate: &s.replay}
+		}
+		return verdict{lane: Replay, probe: probe}
+	case !live && e.ready[Retry]:
+		return verdict{why: WaitRetryBudget, at: e.budget.nextChange(n)}
+	case !live:
+		return verdict{why: WaitConcurrency} // its own replays are in the way
+	}
+	if retry {
+		return verdict{lane: Retry, probe: probe}
+	}
+	return verdict{lane: Live, probe: probe}
+}
+
+func (s *Scheduler) hasReplaySlot(e *endpoint) bool {
+	return e.replays < part(e.spec.MaxInFlight, s.cfg.ReplayShare, s.cfg.Off.has(ReplayLane))
+}
+
+func room(g *gate, entering bool) bool {
+	if entering {
+		return g.offers()
+	}
+	return g.free() > 0
+}
+
+func (s *Scheduler) checkGates(e *endpoint, v verdict, entering bool) verdict {
+	h := e.host
+	if !room(&h.gate, entering) || !s.withinShare(e) {
+		return verdict{why: WaitConcurrency, gate: &h.gate}
+	}
+	if s.isSlow(e) {
+		if !room(&h.slow, entering) {
+			return verdict{why: WaitSlowLane, gate: &h.slow}
+		}
+		if !room(&s.slow, entering) {
+			return verdict{why: WaitSlowLane, gate: &s.slow}
+		}
+	}
+	return v
+}
+
+// withinShare reports whether the endpoint has less than its even share of its
+// host's slots.
+func (s *Scheduler) withinShare(e *endpoint) bool {
+	if s.cfg.Off.has(HostSharing) || e.host.gate.max >= unlimited {
+		return true
+	}
+	if e.contends() {
+		return e.used() < e.host.share()
+	}
+	e.host.contending++
+	share := e.host.share()
+	e.host.contending--
+	return e.used() < share
+}
+
+// contends reports whether the endpoint is one of those that share its host.
+func (e *endpoint) contends() bool {
+	switch e.pos {
+	case queued, claiming:
+		return true
+	case gated:
+		return e.waiting.gate == &e.host.gate
+	default:
+		return false
+	}
+}
+
+// place moves the endpoint to where the verdict says that it belongs. Only
+// Settle ends a claim.
+func (s *Scheduler) place(now time.Time, e *endpoint) {
+	if e.pos == claiming {
+		return
+	}
+	n := nanos(now)
+	s.put(now, n, e, s.verdict(now, n, e, e.pos != queued))
+}
+
+func (s *Scheduler) put(now time.Time, n int64, e *endpoint, v verdict) {
+	e.why = v.why
+	switch {
+	case v.why == WaitNone:
+		s.move(e, queued)
+	case v.gate != nil:
+		if e.pos == gated && e.waiting.gate == v.gate {
+			return // keeps its turn
+		}
+		s.move(e, idle)
+		v.gate.wait(e)
+		s.move(e, gated)
+	case v.tenant:
+		s.move(e, byTenant)
+		s.holdTenant(now, e.tenant)
+	case v.at > 0:
+		s.move(e, timed)
+		s.timers.set(&e.timer, v.at)
+	case v.why == WaitConcurrency:
+		s.move(e, slots)
+	default:
+		s.move(e, idle)
+		s.forgetLater(n, e)
+	}
+}
+
+// forgetAfter is when an endpoint that has become idle is looked at once more,
+// to drop a circuit that knows nothing any longer.
+const forgetAfter = 2 * time.Minute
+
+func (s *Scheduler) forgetLater(n int64, e *endpoint) {
+	if e.timer.pos != 0 || e.inFlight+e.reserved > 0 || e.circuit == nil && e.adaptive == nil {
+		return
+	}
+	s.timers.set(&e.timer, n+int64(forgetAfter))
+}
+
+// forget drops what an idle endpoint does not need.
+func (s *Scheduler) forget(now time.Time, e *endpoint) {
+	if e.inFlight+e.reserved > 0 {
+		return
+	}
+	if e.circuit != nil && e.circuit.View(now).Quiet {
+		s.seenCircuit(e, Closed)
+		e.circuit = nil
+	}
+	if e.adaptive != nil && e.adaptive.limit == 0 {
+		e.adaptive = nil
+	}
+}
+
+// move takes the endpoint out of where it stands and into pos. A gated endpoint
+// has been given to its gate by the caller.
+func (s *Scheduler) move(e *endpoint, pos position) {
+	if e.pos == pos {
+		return
+	}
+	wasContending := e.contends()
+	s.positions[e.pos]--
+	s.positions[pos]++
+	old := e.pos
+	switch old {
+	case idle, timed:
+		s.timers.clear(&e.timer)
+	case queued:
+		s.unqueue(e)
+	case gated:
+		e.waiting.gate.leave(e)
+	case byTenant:
+		e.tenant.held.remove(e)
+	case claiming, slots:
+	}
+	e.pos = pos
+	switch pos {
+	case queued:
+		s.enqueue(e, old)
+	case byTenant:
+		e.tenant.held.pushBack(e)
+	case idle, timed, claiming, slots, gated:
+	}
+	contends := e.contends()
+	if contends == wasContending && old != queued {
+		return
+	}
+	e.host.contending += boolInt(contends) - boolInt(wasContending)
+	s.kickHost(e.host)
+	if old == queued {
+		s.kickLanes()
+	}
+}
+
+func (s *Scheduler) enqueue(e *endpoint, from position) {
+	t := e.tenant
+	t.queue.pushBack(e)
+	if !t.active {
+		s.ring.add(t)
+		if from == idle && t.owed >= 1 {
+			t.served, t.deficit = true, t.owed
+			s.ring.head = t
+		}
+		t.owed = 0
+	}
+	e.offered = 0
+	e.host.gate.queued++
+	if s.isSlow(e) {
+		e.offered |= atSlow
+		s.slow.queued++
+		e.host.slow.queued++
+	}
+	if e.ready[Replay] && !e.ready[Live] && !e.ready[Retry] {
+		e.offered |= atReplay
+		s.replay.queued++
+	}
+}
+
+func (s *Scheduler) unqueue(e *endpoint) {
+	t := e.tenant
+	t.queue.remove(e)
+	if t.queue.n == 0 && t.active {
+		if t == s.ring.head && t.served {
+			t.owed = t.deficit
+		}
+		s.ring.remove(t)
+	}
+	e.host.gate.queued--
+	if e.offered&atSlow != 0 {
+		s.slow.queued--
+		e.host.slow.queued--
+	}
+	if e.offered&atReplay != 0 {
+		s.replay.queued--
+	}
+	e.offered = 0
+}
+
+// kickHost calls endpoints that wait for slots of the host.
+func (s *Scheduler) kickHost(h *host) {
+	for h.gate.first != nil && h.gate.offers() {
+		e := h.gate.next(s.withinShare)
+		if e == nil {
+			break
+		}
+		s.call(e)
+	}
+	s.kick(&h.slow)
+}
+
+// kickLanes calls endpoints that wait for the slow lane and the replay lane.
+func (s *Scheduler) kickLanes() {
+	s.kick(&s.slow)
+	s.kick(&s.replay)
+}
+
+func (s *Scheduler) kick(g *gate) {
+	for g.first != nil && g.offers() {
+		s.call(g.next(anyEndpoint))
+	}
+}
+
+func anyEndpoint(*endpoint) bool { return true }
+
+// call lets an endpoint that waited at a gate queue for a slot; the next Plan
+// looks at whatever else it may have to wait for.
+func (s *Scheduler) call(e *endpoint) {
+	e.why = WaitNone
+	s.move(e, queued)
+}
+
+// tenantPause is the shortest time after which a tenant that used up its rate
+// is looked at again.
+const tenantPause = 50 * time.Millisecond
+
+func (s *Scheduler) holdTenant(now time.Time, t *tenant) {
+	if t.timer.pos != 0 || t.bucket == nil {
+		return
+	}
+	at := t.bucket.nextAt(now, t.reserved)
+	s.timers.set(&t.timer, max(nanos(at), nanos(now.Add(tenantPause))))
+}
+
+// releaseTenant lets up to n of the endpoints that wait for their tenant's rate
+// queue again.
+func (s *Scheduler) releaseTenant(now time.Time, t *tenant, n int) {
+	for ; n > 0 && t.held.head != nil; n-- {
+		s.call(t.held.head)
+	}
+	if t.held.head != nil {
+		s.holdTenant(now, t)
+	}
+}
