@@ -80,7 +80,6 @@ type keyHolder struct {
 
 type event struct {
 	webhook.EventRecord
-	key       string // the idempotency key, which reads do not return
 	fannedOut bool
 	unmatched bool
 }

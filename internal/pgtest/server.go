@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -78,11 +77,7 @@ func StartServer(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	parents := fastParents()
-	if o.Durable {
-		parents = durableParents()
-	}
-	dir, err := makeDir(parents)
+	dir, err := makeDir(o.Durable)
 	if err != nil {
 		return nil, err
 	}
@@ -243,13 +238,17 @@ func (s *Server) settings() map[string]string {
 		"log_checkpoints":           "off",
 	}
 	if !s.options.Durable {
-		maps.Copy(settings, map[string]string{
+		for name, value := range map[string]string{
 			"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
 			"wal_level": "minimal", "max_wal_senders": "0", "jit": "off",
 			"max_wal_size": "256MB", // it may be memory
-		})
+		} {
+			settings[name] = value
+		}
 	}
-	maps.Copy(settings, s.options.Settings)
+	for name, value := range s.options.Settings {
+		settings[name] = value
+	}
 	return settings
 }
 

@@ -74,7 +74,8 @@ func run(o pgtest.Options, args []string) (status int, err error) {
 				_ = cmd.Process.Signal(sig) // it may have just ended
 			}
 		case err := <-ended:
-			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
 				return max(exit.ExitCode(), 1), nil
 			}
 			if err != nil {

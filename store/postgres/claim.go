@@ -1,0 +1,196 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook"
+)
+
+// A skip scan: from each endpoint in the index to the next, then for each lane
+// the first delivery that is not leased. Leased ones are at most as many as the
+// endpoint's cap. Rides on delivery_claim_idx.
+const readySQL = `
+WITH RECURSIVE e (id) AS (
+    SELECT (SELECT endpoint_id FROM {{schema}}.delivery
+            WHERE endpoint_id > $2::uuid ORDER BY endpoint_id LIMIT 1)
+    UNION ALL
+    SELECT (SELECT endpoint_id FROM {{schema}}.delivery
+            WHERE endpoint_id > e.id ORDER BY endpoint_id LIMIT 1)
+    FROM e WHERE e.id IS NOT NULL
+)
+SELECT e.id, l0.due, l1.due, l2.due
+FROM e
+LEFT JOIN LATERAL (SELECT next_attempt_at AS due FROM {{schema}}.delivery
+    WHERE endpoint_id = e.id AND lane = 0 AND lease_until <= $1::timestamptz
+    ORDER BY next_attempt_at LIMIT 1) l0 ON true
+LEFT JOIN LATERAL (SELECT next_attempt_at AS due FROM {{schema}}.delivery
+    WHERE endpoint_id = e.id AND lane = 1 AND lease_until <= $1::timestamptz
+    ORDER BY next_attempt_at LIMIT 1) l1 ON true
+LEFT JOIN LATERAL (SELECT next_attempt_at AS due FROM {{schema}}.delivery
+    WHERE endpoint_id = e.id AND lane = 2 AND lease_until <= $1::timestamptz
+    ORDER BY next_attempt_at LIMIT 1) l2 ON true
+WHERE e.id IS NOT NULL AND num_nonnulls(l0.due, l1.due, l2.due) > 0
+LIMIT $3::integer`
+
+// One look into the index per request, from the end that it asks for. Rides on
+// endpoint_pkey, delivery_claim_idx (the rows are found in order, so nothing is
+// sorted), the rows' own addresses (they are locked, so they stay where they
+// are) and event_pkey.
+const claimSQL = `
+WITH oldest AS (
+    SELECT d.row, d.taken_over, false AS newest, p.revision
+    FROM unnest($4::uuid[], $5::smallint[], $6::bigint[]) AS r (endpoint_id, lane, wanted)
+    JOIN {{schema}}.endpoint p ON p.id = r.endpoint_id AND p.state = 'active' AND p.deleted_at IS NULL
+    CROSS JOIN LATERAL (
+        SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
+        WHERE endpoint_id = r.endpoint_id AND lane = r.lane
+          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz
+        ORDER BY next_attempt_at
+        LIMIT r.wanted
+        FOR UPDATE SKIP LOCKED
+    ) d
+), newest AS (
+    SELECT d.row, d.taken_over, true AS newest, p.revision
+    FROM unnest($7::uuid[], $8::smallint[], $9::bigint[]) AS r (endpoint_id, lane, wanted)
+    JOIN {{schema}}.endpoint p ON p.id = r.endpoint_id AND p.state = 'active' AND p.deleted_at IS NULL
+    CROSS JOIN LATERAL (
+        SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
+        WHERE endpoint_id = r.endpoint_id AND lane = r.lane
+          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz
+        ORDER BY next_attempt_at DESC
+        LIMIT r.wanted
+        FOR UPDATE SKIP LOCKED
+    ) d
+), claimed AS (
+    UPDATE {{schema}}.delivery d
+    SET lease_token = $2::uuid, lease_until = $3::timestamptz
+    FROM (SELECT * FROM oldest UNION ALL SELECT * FROM newest) c
+    WHERE d.ctid = c.row
+    RETURNING d.id, d.endpoint_id, d.event_id, d.run, d.lane, d.attempts, d.created_at, d.next_attempt_at,
+              c.taken_over, c.newest, c.revision
+)
+SELECT c.id, c.endpoint_id, c.run, c.lane, c.attempts, c.created_at, c.next_attempt_at,
+       c.taken_over, c.newest, c.revision,
+       e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.created_at
+FROM claimed c
+JOIN {{schema}}.event e ON e.id = c.event_id`
+
+// Rides on delivery_pkey.
+const renewSQL = `
+WITH l AS MATERIALIZED (
+    SELECT * FROM unnest($2::uuid[], $3::uuid[]) AS l (id, token)
+), renewed AS (
+    UPDATE {{schema}}.delivery d SET lease_until = $1::timestamptz
+    FROM l WHERE d.id = l.id AND d.lease_token = l.token
+    RETURNING d.id
+)
+SELECT l.id FROM l WHERE NOT EXISTS (SELECT FROM renewed r WHERE r.id = l.id)`
+
+// Ready implements [webhook.DeliveryStore].
+func (s *core) Ready(ctx context.Context, p webhook.ReadyParams) ([]webhook.ReadyLane, error) {
+	var ready []webhook.ReadyLane
+	err := collect(ctx, s.db, &s.sql.ready, func(r rows) error {
+		var endpoint uuid.UUID
+		var due [3]*time.Time
+		if err := r.Scan(&endpoint, &due[webhook.LaneFirst], &due[webhook.LaneRetry], &due[webhook.LaneReplay]); err != nil {
+			return err
+		}
+		for lane, at := range due {
+			if at != nil {
+				ready = append(ready, webhook.ReadyLane{EndpointID: endpoint, Lane: webhook.Lane(lane), DueAt: at.UTC()})
+			}
+		}
+		return nil
+	}, micros(p.Now), s.db.id(p.After), p.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: listing ready endpoints: %w", err)
+	}
+	return ready, nil
+}
+
+// claimRequests are the requests of one direction, as columns.
+type claimRequests struct {
+	endpoints []uuid.UUID
+	lanes     []int16
+	wanted    []int64
+}
+
+// Claim implements [webhook.DeliveryStore].
+func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
+	var direction [2]claimRequests
+	total := 0
+	for _, r := range p.Requests {
+		if r.Limit <= 0 {
+			continue
+		}
+		d := &direction[0]
+		if r.Newest {
+			d = &direction[1]
+		}
+		d.endpoints = append(d.endpoints, r.EndpointID)
+		d.lanes = append(d.lanes, int16(r.Lane))
+		d.wanted = append(d.wanted, int64(r.Limit))
+		total += r.Limit
+	}
+	if total == 0 {
+		return nil, nil
+	}
+
+	claimed := make([]webhook.Claimed, 0, min(total, 1024))
+	oldest, newest := &direction[0], &direction[1]
+	err := collect(ctx, s.db, &s.sql.claim, func(r rows) error {
+		claimed = append(claimed, webhook.Claimed{})
+		return scanClaimed(r, &claimed[len(claimed)-1])
+	}, micros(p.Now), s.db.id(p.Token), micros(p.LeaseUntil),
+		s.db.uuids(oldest.endpoints), s.db.int16s(oldest.lanes), s.db.int64s(oldest.wanted),
+		s.db.uuids(newest.endpoints), s.db.int16s(newest.lanes), s.db.int64s(newest.wanted))
+	if err != nil {
+		return nil, fmt.Errorf("postgres: claiming deliveries: %w", err)
+	}
+	return claimed, nil
+}
+
+func scanClaimed(r rows, c *webhook.Claimed) error {
+	e := &c.Event
+	if err := r.Scan(&c.DeliveryID, &c.EndpointID, &c.Run, &c.Lane, &c.Attempts, &c.CreatedAt, &c.DueAt,
+		&c.TakenOver, &c.Newest, &c.EndpointRevision,
+		&e.ID, &e.Sequence, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion, &e.ContentType,
+		&e.Payload, &e.CreatedAt); err != nil {
+		return err
+	}
+	c.CreatedAt, c.DueAt, e.CreatedAt = c.CreatedAt.UTC(), c.DueAt.UTC(), e.CreatedAt.UTC()
+	return nil
+}
+
+// Renew implements [webhook.DeliveryStore].
+func (s *core) Renew(ctx context.Context, p webhook.RenewParams) ([]uuid.UUID, error) {
+	if len(p.Leases) == 0 {
+		return nil, nil
+	}
+	ids := make([]uuid.UUID, len(p.Leases))
+	tokens := make([]uuid.UUID, len(p.Leases))
+	for i, l := range p.Leases {
+		ids[i], tokens[i] = l.DeliveryID, l.Token
+	}
+	lost, err := s.collectIDs(ctx, s.db, &s.sql.renew, micros(p.LeaseUntil), s.db.uuids(ids), s.db.uuids(tokens))
+	if err != nil {
+		return nil, fmt.Errorf("postgres: renewing %d leases: %w", len(ids), err)
+	}
+	return lost, nil
+}
+
+func (s *core) collectIDs(ctx context.Context, c conn, q *statement, args ...any) (ids []uuid.UUID, err error) {
+	err = collect(ctx, c, q, func(r rows) error {
+		var id uuid.UUID
+		if err := r.Scan(&id); err != nil {
+			return err
+		}
+		ids = append(ids, id)
+		return nil
+	}, args...)
+	return ids, err
+}

@@ -1,0 +1,109 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// pgxQuerier is implemented by pools and transactions.
+type pgxQuerier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// pgxConn runs statements through pgx.
+type pgxConn struct {
+	querier pgxQuerier
+	// replanMode is how statements run that must be planned anew; 0 leaves the
+	// connection's own mode, where that plans anew already.
+	replanMode pgx.QueryExecMode
+}
+
+func (c pgxConn) arguments(s *statement, args []any) []any {
+	if !s.replan || c.replanMode == 0 {
+		return args
+	}
+	return append([]any{c.replanMode}, args...)
+}
+
+func (c pgxConn) exec(ctx context.Context, s *statement, args ...any) (int64, error) {
+	tag, err := c.querier.Exec(ctx, s.text, c.arguments(s, args)...)
+	return tag.RowsAffected(), err
+}
+
+func (c pgxConn) query(ctx context.Context, s *statement, args ...any) (rows, error) {
+	return c.querier.Query(ctx, s.text, c.arguments(s, args)...)
+}
+
+// pgxDatabase is a pgx pool.
+type pgxDatabase struct {
+	pgxConn
+	encoder
+	pool *pgxpool.Pool
+}
+
+func newPgxDatabase(pool *pgxpool.Pool) pgxDatabase {
+	config := pool.Config().ConnConfig
+	return pgxDatabase{
+		pgxConn: pgxConn{querier: pool, replanMode: replanMode(config)},
+		encoder: encoderFor(config),
+		pool:    pool,
+	}
+}
+
+// encoderFor picks how arrays are sent: in the modes that do not ask the server
+// for the types of parameters, pgx cannot know that an array is one of ids.
+func encoderFor(config *pgx.ConnConfig) encoder {
+	switch config.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol:
+		return sqlEncoder{}
+	default:
+		return pgxEncoder{}
+	}
+}
+
+// replanMode picks the mode for statements that must not keep a cached plan.
+// Only a named prepared statement keeps one; a cached description spares the
+// round trip for it all the same.
+func replanMode(config *pgx.ConnConfig) pgx.QueryExecMode {
+	if config.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return 0
+	}
+	if config.DescriptionCacheCapacity <= 0 {
+		return pgx.QueryExecModeDescribeExec
+	}
+	return pgx.QueryExecModeCacheDescribe
+}
+
+func (d pgxDatabase) atomically(ctx context.Context, fn func(conn) error) error {
+	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
+	return pgx.BeginTxFunc(ctx, d.pool, options, func(tx pgx.Tx) error {
+		return fn(pgxConn{querier: tx, replanMode: d.replanMode})
+	})
+}
+
+// pgxEncoder hands values to pgx in types that it sends in binary where the mode
+// has that.
+type pgxEncoder struct{}
+
+func (pgxEncoder) id(u uuid.UUID) any { return u }
+
+func (pgxEncoder) uuids(us []uuid.UUID) any {
+	raw := make([][16]byte, len(us))
+	for i, u := range us {
+		raw[i] = u
+	}
+	return raw
+}
+
+func (pgxEncoder) texts(v []string) any    { return v }
+func (pgxEncoder) bytes(v [][]byte) any    { return v }
+func (pgxEncoder) int64s(v []int64) any    { return v }
+func (pgxEncoder) int16s(v []int16) any    { return v }
+func (pgxEncoder) bools(v []bool) any      { return v }
+func (pgxEncoder) times(v []time.Time) any { return v }

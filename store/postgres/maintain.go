@@ -1,0 +1,171 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+const (
+	// daysAhead is how many days of partitions are kept ready: a week of
+	// dispatchers standing still costs nothing.
+	daysAhead = 7
+	// partitionTries and partitionPause bound how long Maintain tries for a lock
+	// that the log's readers and writers hold. Each try queues for lockTimeout
+	// at most, and everybody else behind it.
+	partitionTries = 5
+	partitionPause = 200 * time.Millisecond
+	lockTimeout    = "100ms"
+)
+
+// family is a table that is partitioned by day.
+type family struct{ table, column string }
+
+var families = [...]family{
+	{"attempt", "started_at"},
+	{"delivery_dead", "finished_at"},
+	{"delivery_log", "finished_at"},
+}
+
+// partition is one family's table for one day (UTC).
+type partition struct {
+	family
+	day time.Time
+}
+
+func (p partition) name() string { return p.table + p.day.Format("_20060102") }
+
+// partitionKeeper remembers what need not be looked at again.
+type partitionKeeper struct {
+	mu sync.Mutex // protects settled
+	// settled holds the partitions that exist, and those that cannot be made
+	// because rows of their day are in the default partition already.
+	settled map[string]bool
+}
+
+func newPartitionKeeper() *partitionKeeper {
+	return &partitionKeeper{settled: make(map[string]bool)}
+}
+
+func (k *partitionKeeper) open(now time.Time) []partition {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	today := now.UTC().Truncate(24 * time.Hour)
+	var open []partition
+	for ahead := range daysAhead + 1 {
+		for _, f := range families {
+			p := partition{f, today.AddDate(0, 0, ahead)}
+			if !k.settled[p.name()] {
+				open = append(open, p)
+			}
+		}
+	}
+	return open
+}
+
+func (k *partitionKeeper) settle(p partition) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.settled[p.name()] = true
+}
+
+// forget is called when the tables are gone.
+func (k *partitionKeeper) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.settled)
+}
+
+// Maintain implements [webhook.SystemStore]. It makes the partitions of the logs
+// for today and the week ahead. Rows that arrive where one is missing go to the
+// default partition and stay there; a day that has begun so keeps to it.
+func (s *core) Maintain(ctx context.Context, now time.Time) error {
+	for _, p := range s.partitions.open(now) {
+		if err := s.makePartition(ctx, p); err != nil {
+			return fmt.Errorf("postgres: making partition %s: %w", p.name(), err)
+		}
+		s.partitions.settle(p)
+	}
+	return nil
+}
+
+func (s *core) makePartition(ctx context.Context, p partition) error {
+	for try := 1; ; try++ {
+		err := s.db.atomically(ctx, func(tx conn) error { return s.makePartitionIn(ctx, tx, p) })
+		switch sqlState(err) {
+		case checkViolation:
+			return nil // the default partition holds rows of that day
+		case lockNotAvailable, deadlockDetected:
+			if try == partitionTries {
+				return err
+			}
+		default:
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(partitionPause):
+		}
+	}
+}
+
+func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) error {
+	schema := quote(s.config.Schema)
+	table := schema + "." + quote(p.name())
+
+	// Several processes maintain: the first makes the partition, the others
+	// find it. The lock ends with the transaction.
+	if _, err := tx.exec(ctx, &statement{text: `SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))`}, p.name()+" in "+s.config.Schema); err != nil {
+		return err
+	}
+	exists := false
+	if err := collect(ctx, tx, &statement{text: `SELECT to_regclass($1::text) IS NOT NULL`},
+		func(r rows) error { return r.Scan(&exists) }, table); err != nil || exists {
+		return err
+	}
+
+	// Creating a partition in place would lock the parent against everyone.
+	// A table that is attached locks out only changes to the parent, and the
+	// default partition, for as long as it takes to see that it is empty.
+	for _, text := range []string{
+		`SET LOCAL lock_timeout = '` + lockTimeout + `'`,
+		`CREATE TABLE ` + table + ` (LIKE ` + schema + `.` + p.table + ` INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES)`,
+		`ALTER TABLE ` + schema + `.` + p.table + ` ATTACH PARTITION ` + table +
+			` FOR VALUES FROM ('` + midnight(p.day) + `') TO ('` + midnight(p.day.AddDate(0, 0, 1)) + `')`,
+	} {
+		if _, err := tx.exec(ctx, &statement{text: text}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func midnight(day time.Time) string { return day.Format("2006-01-02") + " 00:00:00+00" }
+
+// SQLSTATEs that the store acts upon.
+const (
+	checkViolation   = "23514"
+	lockNotAvailable = "55P03"
+	deadlockDetected = "40P01"
+)
+
+// sqlState returns the SQLSTATE of an error of any driver that tells it, or "".
+func sqlState(err error) string {
+	if err == nil {
+		return ""
+	}
+	var pgx *pgconn.PgError
+	if errors.As(err, &pgx) {
+		return pgx.Code
+	}
+	var other interface{ SQLState() string }
+	if errors.As(err, &other) {
+		return other.SQLState()
+	}
+	return ""
+}

@@ -1,0 +1,296 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/migration"
+)
+
+//go:embed migrations/*.sql
+var migrationFiles embed.FS
+
+// migrations are all that this code knows, in order.
+type migrations []migration.Migration
+
+func newMigrations(names map[string]string) (migrations, error) {
+	files, err := fs.Sub(migrationFiles, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	all, err := migration.Load(files, names)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w", err)
+	}
+	return all, nil
+}
+
+// MigrationStatus tells where a database's schema stands.
+type MigrationStatus struct {
+	// Current is the version of the database; 0 when it has none of the
+	// library's tables.
+	Current int
+	// Latest is the version that this code needs.
+	Latest int
+	// Migrations are all that this code knows, in order.
+	Migrations []MigrationInfo
+}
+
+// MigrationInfo describes one migration.
+type MigrationInfo struct {
+	Version int
+	Name    string
+	// Online is true when the migration runs outside of a transaction.
+	Online bool
+	// AppliedAt is zero when the migration has not been applied.
+	AppliedAt time.Time
+}
+
+// Migrate brings the schema to the version that this code needs, and does
+// nothing when it is there already. Several processes may call it at once: one
+// migrates while the others wait. A database that a newer version of the
+// library has migrated gives [webhook.ErrSchemaNewer].
+//
+// The role needs CREATE on the schema, or on the database when the schema does
+// not exist.
+func (s *core) Migrate(ctx context.Context) error {
+	return s.MigrateTo(ctx, len(s.migrations))
+}
+
+// MigrateTo brings the schema up or down to a version; 0 removes the library's
+// tables and everything in them, but leaves the schema itself.
+func (s *core) MigrateTo(ctx context.Context, version int) error {
+	applied, err := s.applied(ctx, s.db)
+	if err != nil {
+		return fmt.Errorf("postgres: reading the schema's version: %w", err)
+	}
+	for len(applied) != version {
+		done, err := s.migrateOnce(ctx, version)
+		if err != nil {
+			return fmt.Errorf("postgres: migrating to version %d: %w", version, err)
+		}
+		if done {
+			break
+		}
+	}
+	if version == 0 {
+		s.partitions.forget()
+		return nil
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	return s.Maintain(ctx, now)
+}
+
+// migrateOnce takes one step towards the version under a lock that ends with its
+// transaction, and reports whether there was none left to take.
+func (s *core) migrateOnce(ctx context.Context, version int) (done bool, err error) {
+	err = s.db.atomically(ctx, func(tx conn) error {
+		if err := s.lockMigrations(ctx, tx); err != nil {
+			return err
+		}
+		steps, err := s.planMigration(ctx, tx, version)
+		if err != nil {
+			return err
+		}
+		if len(steps) == 0 {
+			done = true
+			return nil
+		}
+		step := steps[0]
+		if step.Script().Online {
+			// The transaction stays open, and with it the lock, while the
+			// statements run on another connection. It holds no snapshot, so
+			// an index that is built concurrently does not wait for it.
+			return s.runOnline(ctx, step)
+		}
+		for _, text := range append(step.Script().Statements, s.historyStatement(step)) {
+			if _, err := tx.exec(ctx, &statement{text: text}); err != nil {
+				return fmt.Errorf("%s: %w", step, err)
+			}
+		}
+		return nil
+	})
+	return done, err
+}
+
+func (s *core) runOnline(ctx context.Context, step migration.Step) error {
+	for _, text := range append(step.Script().Statements, s.historyStatement(step)) {
+		if _, err := s.db.exec(ctx, &statement{text: text}); err != nil {
+			return fmt.Errorf("%s: %w", step, err)
+		}
+	}
+	return nil
+}
+
+// lockPause is how long a process waits before it asks for the lock again.
+const lockPause = 50 * time.Millisecond
+
+// lockMigrations takes the lock on migrations of this schema. It asks again and
+// again instead of waiting in the server, since a statement that waits holds a
+// snapshot, and an index that is built concurrently waits for all snapshots:
+// the two would wait for one another.
+func (s *core) lockMigrations(ctx context.Context, tx conn) error {
+	for {
+		locked := false
+		err := collect(ctx, tx, &statement{text: `SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))`},
+			func(r rows) error { return r.Scan(&locked) }, "migrations in "+s.config.Schema)
+		if err != nil || locked {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lockPause):
+		}
+	}
+}
+
+// planMigration returns the steps to take, after making the place where the
+// history is kept if there are any.
+func (s *core) planMigration(ctx context.Context, tx conn, version int) ([]migration.Step, error) {
+	applied, err := s.applied(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := s.plan(len(applied), version)
+	if err != nil || len(steps) == 0 || len(applied) > 0 {
+		return steps, err
+	}
+
+	// CREATE SCHEMA IF NOT EXISTS asks for a right on the database even when
+	// there is nothing to create.
+	exists := false
+	err = collect(ctx, tx, &statement{text: `SELECT to_regnamespace($1::text) IS NOT NULL`},
+		func(r rows) error { return r.Scan(&exists) }, quote(s.config.Schema))
+	if err != nil {
+		return nil, err
+	}
+	prepare := s.dialect().Prepare
+	if exists {
+		prepare = prepare[1:]
+	}
+	for _, text := range prepare {
+		if _, err := tx.exec(ctx, &statement{text: text}); err != nil {
+			return nil, err
+		}
+	}
+	return steps, nil
+}
+
+func (s *core) plan(current, target int) ([]migration.Step, error) {
+	steps, err := migration.Plan(s.migrations, current, target)
+	if errors.Is(err, migration.ErrNewer) {
+		return nil, fmt.Errorf("%w: version %d, the library knows %d", webhook.ErrSchemaNewer, current, len(s.migrations))
+	}
+	return steps, err
+}
+
+// applied returns when each version was applied, in order.
+func (s *core) applied(ctx context.Context, c conn) ([]time.Time, error) {
+	exists := false
+	table := quote(s.config.Schema) + ".migration"
+	err := collect(ctx, c, &statement{text: `SELECT to_regclass($1::text) IS NOT NULL`},
+		func(r rows) error { return r.Scan(&exists) }, table)
+	if err != nil || !exists {
+		return nil, err
+	}
+	var applied []time.Time
+	err = collect(ctx, c, &statement{text: `SELECT applied_at FROM ` + table + ` ORDER BY version`}, func(r rows) error {
+		var at time.Time
+		err := r.Scan(&at)
+		applied = append(applied, at.UTC())
+		return err
+	})
+	return applied, err
+}
+
+func (s *core) historyStatement(step migration.Step) string {
+	table := quote(s.config.Schema) + ".migration"
+	switch {
+	case !step.Reverse:
+		return fmt.Sprintf("INSERT INTO %s (version, name) VALUES (%d, '%s')", table, step.Version, step.Name)
+	case step.Version == 1:
+		return "DROP TABLE " + table
+	default:
+		return fmt.Sprintf("DELETE FROM %s WHERE version = %d", table, step.Version)
+	}
+}
+
+func (s *core) dialect() migration.Dialect {
+	schema := quote(s.config.Schema)
+	return migration.Dialect{
+		Prepare: []string{
+			"CREATE SCHEMA IF NOT EXISTS " + schema,
+			"CREATE TABLE IF NOT EXISTS " + schema + `.migration (
+    version    integer     NOT NULL PRIMARY KEY,
+    name       text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)`,
+		},
+		Begin:  "BEGIN",
+		Commit: "COMMIT",
+		Record: s.historyStatement,
+	}
+}
+
+// MigrationStatus tells where the database's schema stands.
+func (s *core) MigrationStatus(ctx context.Context) (MigrationStatus, error) {
+	applied, err := s.applied(ctx, s.db)
+	if err != nil {
+		return MigrationStatus{}, fmt.Errorf("postgres: reading the schema's version: %w", err)
+	}
+	status := MigrationStatus{Current: len(applied), Latest: len(s.migrations)}
+	for i, m := range s.migrations {
+		info := MigrationInfo{Version: m.Version, Name: m.Name, Online: m.Up.Online}
+		if i < len(applied) {
+			info.AppliedAt = applied[i]
+		}
+		status.Migrations = append(status.Migrations, info)
+	}
+	return status, nil
+}
+
+// MigrationSQL writes the SQL that leads from one version to another to w, for
+// tools such as goose, Atlas or psql: plain statements, each ended by a semicolon,
+// in transactions where they can be. They keep the library's own record of
+// versions as well, so [Store.Migrate] finds nothing to do afterwards. From 0
+// starts with an empty database.
+func (s *core) MigrationSQL(w io.Writer, from, to int) error {
+	steps, err := s.plan(from, to)
+	if err != nil {
+		return fmt.Errorf("postgres: exporting migrations: %w", err)
+	}
+	dialect := s.dialect()
+	if from > 0 {
+		dialect.Prepare = nil
+	}
+	return migration.Export(w, dialect, steps)
+}
+
+// LatestVersion is the schema version that this code needs.
+func (s *core) LatestVersion() int { return len(s.migrations) }
+
+// CheckSchema implements [webhook.SystemStore].
+func (s *core) CheckSchema(ctx context.Context) error {
+	applied, err := s.applied(ctx, s.db)
+	if err != nil {
+		return fmt.Errorf("postgres: reading the schema's version: %w", err)
+	}
+	steps, err := s.plan(len(applied), len(s.migrations))
+	if err != nil {
+		return fmt.Errorf("postgres: %w", err)
+	}
+	if len(steps) > 0 {
+		return fmt.Errorf("postgres: %w (version %d, need %d)", webhook.ErrSchemaOutdated, len(applied), len(s.migrations))
+	}
+	return nil
+}

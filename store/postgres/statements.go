@@ -1,0 +1,73 @@
+package postgres
+
+import (
+	"fmt"
+
+	"github.com/outhook/webhook/internal/migration"
+)
+
+// statements are the store's SQL with the schema put in, made once. Each text
+// stands beside the one method that uses it.
+type statements struct {
+	// Inside the host's transaction.
+	insertEvent, insertKeyedEvent, insertKeys, insertEvents, readKeys statement
+	// Fan-out.
+	takeOutbox, insertDeliveries, returnToOutbox, insertUnmatched statement
+	// Claims and results.
+	ready, claim, renew, record, logLate, cancel statement
+	// Endpoints.
+	createEndpoint, updateEndpoint, findEndpoint, getEndpoint, listEndpoints, listTenantEndpoints, changedEndpoints statement
+	// The log.
+	getEvent, getDelivery, listAttempts statement
+	// The system.
+	now, notify statement
+}
+
+func newStatements(names map[string]string) (statements, error) {
+	var s statements
+	for _, text := range []struct {
+		into   *statement
+		sql    string
+		replan bool
+	}{
+		{&s.insertEvent, insertEventSQL, false},
+		{&s.insertKeyedEvent, insertKeyedEventSQL, false},
+		{&s.insertKeys, insertKeysSQL, false},
+		{&s.insertEvents, insertEventsSQL, false},
+		{&s.readKeys, readKeysSQL, true},
+
+		{&s.takeOutbox, takeOutboxSQL, true},
+		{&s.insertDeliveries, insertDeliveriesSQL, false},
+		{&s.returnToOutbox, returnToOutboxSQL, false},
+		{&s.insertUnmatched, insertUnmatchedSQL, false},
+
+		{&s.ready, readySQL, true},
+		{&s.claim, claimSQL, true},
+		{&s.renew, renewSQL, true},
+		{&s.record, recordSQL, true},
+		{&s.logLate, logLateSQL, true},
+		{&s.cancel, cancelSQL, true},
+
+		{&s.createEndpoint, createEndpointSQL, false},
+		{&s.updateEndpoint, updateEndpointSQL, false},
+		{&s.findEndpoint, findEndpointSQL, false},
+		{&s.getEndpoint, getEndpointSQL, false},
+		{&s.listEndpoints, listEndpointsSQL, true},
+		{&s.listTenantEndpoints, listTenantEndpointsSQL, true},
+		{&s.changedEndpoints, changedEndpointsSQL, true},
+
+		{&s.getEvent, getEventSQL, true},
+		{&s.getDelivery, getDeliverySQL, true},
+		{&s.listAttempts, listAttemptsSQL, true},
+
+		{&s.now, nowSQL, false},
+		{&s.notify, notifySQL, false},
+	} {
+		rendered, err := migration.Render(text.sql, names)
+		if err != nil {
+			return statements{}, fmt.Errorf("postgres: %w", err)
+		}
+		*text.into = statement{text: rendered, replan: text.replan}
+	}
+	return s, nil
+}
