@@ -38,6 +38,7 @@ func (s *Store) InsertEvents(ctx context.Context, tx *Tx, events []webhook.Event
 }
 
 func (s *Store) newEvent(record webhook.EventRecord) *event {
+	key := record.IdempotencyKey
 	s.sequence++
 	record.Sequence = s.sequence
 	record.IdempotencyKey = ""
@@ -46,7 +47,7 @@ func (s *Store) newEvent(record webhook.EventRecord) *event {
 		record.CreatedAt = s.now()
 	}
 	record.CreatedAt = stored(record.CreatedAt)
-	return &event{EventRecord: record}
+	return &event{EventRecord: record, key: key}
 }
 
 // takeKeys reserves the events' idempotency keys for tx, and returns the event

@@ -80,6 +80,7 @@ type keyHolder struct {
 
 type event struct {
 	webhook.EventRecord
+	key       string // the idempotency key, which reads do not return
 	fannedOut bool
 	unmatched bool
 }

@@ -44,8 +44,8 @@ func findPrograms() (programs, error) {
 		}
 	}
 	if initdb, err := exec.LookPath("initdb"); err == nil {
-		if real, err := filepath.EvalSymlinks(initdb); err == nil {
-			initdb = real // distributions link single programs into /usr/bin
+		if target, err := filepath.EvalSymlinks(initdb); err == nil {
+			initdb = target // distributions link single programs into /usr/bin
 		}
 		if p := programsIn(filepath.Dir(initdb)); p.exist() {
 			return p, nil

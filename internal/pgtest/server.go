@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -77,7 +78,11 @@ func StartServer(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := makeDir(o.Durable)
+	parents := fastParents()
+	if o.Durable {
+		parents = durableParents()
+	}
+	dir, err := makeDir(parents)
 	if err != nil {
 		return nil, err
 	}
@@ -238,17 +243,13 @@ func (s *Server) settings() map[string]string {
 		"log_checkpoints":           "off",
 	}
 	if !s.options.Durable {
-		for name, value := range map[string]string{
+		maps.Copy(settings, map[string]string{
 			"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off",
 			"wal_level": "minimal", "max_wal_senders": "0", "jit": "off",
 			"max_wal_size": "256MB", // it may be memory
-		} {
-			settings[name] = value
-		}
+		})
 	}
-	for name, value := range s.options.Settings {
-		settings[name] = value
-	}
+	maps.Copy(settings, s.options.Settings)
 	return settings
 }
 

@@ -47,13 +47,21 @@ func inOwnGroup(cmd *exec.Cmd) {
 	cmd.SysProcAttr.Setpgid = true
 }
 
-// makeDir makes the cluster's directory where the server's user can reach it: a root
-// user's TMPDIR is often closed to others. A durable cluster is on a disk.
-func makeDir(durable bool) (string, error) {
-	parents := []string{os.TempDir(), "/tmp", "/var/tmp"}
-	if memory, ok := memoryDir(); ok && !durable {
+// durableParents are the places for a cluster that must be on a disk, and
+// fastParents those for one that is better in memory.
+func durableParents() []string { return []string{os.TempDir(), "/tmp", "/var/tmp"} }
+
+func fastParents() []string {
+	parents := durableParents()
+	if memory, ok := memoryDir(); ok {
 		parents = append([]string{memory}, parents...)
 	}
+	return parents
+}
+
+// makeDir makes the cluster's directory in the first of the places where the server's
+// user can reach it: a root user's TMPDIR is often closed to others.
+func makeDir(parents []string) (string, error) {
 	var errs []error
 	for _, parent := range parents {
 		if serverUser() != nil && !openToAll(parent) {

@@ -103,6 +103,7 @@ func matcherTests[Tx any]() []test[Tx] {
 			endpoints := make([]uuid.UUID, pairs)
 			var running atomic.Bool
 			running.Store(true)
+			stepped := make(chan struct{}, 1)
 			e.concurrently(3, func(worker int) error {
 				if worker > 0 {
 					store := e.db.Connect(e.t)
@@ -113,11 +114,21 @@ func matcherTests[Tx any]() []test[Tx] {
 						}); err != nil {
 							return err
 						}
+						select {
+						case stepped <- struct{}{}:
+						default:
+						}
 					}
 					return nil
 				}
 				defer running.Store(false)
 				for i := range pairs {
+					// In step with fan-out, so that each pair falls into one.
+					select {
+					case <-stepped:
+					case <-e.ctx.Done():
+						return e.ctx.Err()
+					}
 					eventType := fmt.Sprintf("race.n%d", i)
 					endpoint, err := e.store.CreateEndpoint(e.ctx, e.newEndpoint("acme", eventType))
 					if err != nil {

@@ -100,8 +100,8 @@ func notifierTests[Tx any](h Harness[Tx]) []test[Tx] {
 			one, two := e.listen(e.ctx), e.listen(e.ctx)
 			for _, signal := range []webhook.Signal{webhook.SignalEvents, webhook.SignalEndpoints} {
 				e.must(e.notifier().Notify(e.ctx, signal), "notify")
-				one.expect(e.t, signal)
-				two.expect(e.t, signal)
+				e.expectSignal(one, signal)
+				e.expectSignal(two, signal)
 			}
 		}},
 		{name: "listening ends without an error when it is told to", run: func(e *env[Tx]) {
@@ -154,10 +154,10 @@ func (e *env[Tx]) listen(ctx context.Context) *listening {
 	return l
 }
 
-// expect waits for a signal. Another may come first, since nothing is promised
-// of how often a signal is heard.
-func (l *listening) expect(t testing.TB, want webhook.Signal) {
-	t.Helper()
+// expectSignal waits for a signal. Another may come first, since nothing is
+// promised of how often a signal is heard.
+func (e *env[Tx]) expectSignal(l *listening, want webhook.Signal) {
+	e.t.Helper()
 	for {
 		select {
 		case got := <-l.signals:
@@ -165,9 +165,9 @@ func (l *listening) expect(t testing.TB, want webhook.Signal) {
 				return
 			}
 		case err := <-l.ended:
-			t.Fatalf("listening ended while waiting for %q: %v", want, err)
-		case <-time.After(defaultTimeout):
-			t.Fatalf("signal %q was not heard", want)
+			e.t.Fatalf("listening ended while waiting for %q: %v", want, err)
+		case <-e.ctx.Done():
+			e.t.Fatalf("signal %q was not heard", want)
 		}
 	}
 }

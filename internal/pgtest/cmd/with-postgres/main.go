@@ -74,8 +74,7 @@ func run(o pgtest.Options, args []string) (status int, err error) {
 				_ = cmd.Process.Signal(sig) // it may have just ended
 			}
 		case err := <-ended:
-			var exit *exec.ExitError
-			if errors.As(err, &exit) {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 				return max(exit.ExitCode(), 1), nil
 			}
 			if err != nil {

@@ -1,0 +1,149 @@
+package sqlite_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/store/sqlite"
+)
+
+const countTables = `SELECT count(*) FROM sqlite_master WHERE type IN ('table', 'index') AND name LIKE 'webhook%'`
+
+func TestMigrateTwiceIsANoOp(t *testing.T) {
+	t.Parallel()
+	store, db := newStore(t)
+	require.NoError(t, enqueue(t.Context(), store, db, newEvent("acme", "")))
+	version := count(t, db, "PRAGMA schema_version")
+
+	require.NoError(t, store.Migrate(t.Context()))
+
+	require.NoError(t, store.CheckSchema(t.Context()))
+	assert.Equal(t, version, count(t, db, "PRAGMA schema_version"), "the schema was not touched")
+	assert.Equal(t, 1, count(t, db, "SELECT count(*) FROM webhook_event"))
+}
+
+func TestMigrateTurnsOnWriteAheadLogging(t *testing.T) {
+	t.Parallel()
+	_, db := newStore(t)
+
+	var mode string
+	require.NoError(t, db.QueryRowContext(t.Context(), "PRAGMA journal_mode").Scan(&mode))
+	assert.Equal(t, "wal", mode)
+}
+
+func TestConcurrentMigrateIsSafe(t *testing.T) {
+	t.Parallel()
+	file := newFile(t)
+	const processes = 6
+	errs := make([]error, processes)
+	var wg sync.WaitGroup
+	for i := range processes {
+		db := open(t, file+options) // a pool of its own, as another process has
+		wg.Go(func() { errs[i] = sqlite.New(db).Migrate(t.Context()) })
+	}
+	wg.Wait()
+
+	require.NoError(t, errors.Join(errs...))
+	db := open(t, file+options)
+	assert.Equal(t, 1, count(t, db, "SELECT count(*) FROM webhook_migration"))
+}
+
+func TestMigrateDownRemovesEverythingAndUpBringsItBack(t *testing.T) {
+	t.Parallel()
+	store, db := newStore(t)
+	before := count(t, db, countTables)
+
+	require.NoError(t, store.MigrateTo(t.Context(), 0))
+
+	assert.Equal(t, 1, count(t, db, countTables), "only the history of migrations stays")
+	require.ErrorIs(t, store.CheckSchema(t.Context()), webhook.ErrSchemaOutdated)
+	require.NoError(t, store.Migrate(t.Context()))
+	require.NoError(t, store.CheckSchema(t.Context()))
+	assert.Equal(t, before, count(t, db, countTables))
+}
+
+func TestAnUnmigratedDatabaseIsOutdated(t *testing.T) {
+	t.Parallel()
+	err := sqlite.New(open(t, newFile(t)+options)).CheckSchema(t.Context())
+
+	require.ErrorIs(t, err, webhook.ErrSchemaOutdated)
+	assert.ErrorContains(t, err, "it has version 0, the code needs 1")
+}
+
+func TestADatabaseOfNewerCodeIsRefused(t *testing.T) {
+	t.Parallel()
+	store, db := newStore(t)
+	_, err := db.ExecContext(t.Context(), "INSERT INTO webhook_migration VALUES (99, 'from_the_future', 0)")
+	require.NoError(t, err)
+
+	require.ErrorIs(t, store.CheckSchema(t.Context()), webhook.ErrSchemaNewer)
+	err = store.Migrate(t.Context())
+	require.ErrorIs(t, err, webhook.ErrSchemaNewer)
+	assert.ErrorContains(t, err, "it has version 99, the code knows 1")
+	require.ErrorIs(t, store.MigrateTo(t.Context(), 0), webhook.ErrSchemaNewer)
+}
+
+func TestExportedSQLMakesWhatMigrateMakes(t *testing.T) {
+	t.Parallel()
+	_, migratedDB := newStore(t)
+	db := open(t, newFile(t)+options)
+	store := sqlite.New(db)
+	var script strings.Builder
+	require.NoError(t, store.MigrationSQL(&script))
+
+	// One connection, since the script begins and commits by itself.
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	for statement := range strings.SplitSeq(script.String(), ";\n\n") {
+		_, err := conn.ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	require.NoError(t, conn.Close())
+
+	require.NoError(t, store.CheckSchema(t.Context()))
+	assert.Equal(t, count(t, migratedDB, countTables), count(t, db, countTables))
+	require.NoError(t, store.Migrate(t.Context()))
+}
+
+func TestTwoPrefixesShareADatabase(t *testing.T) {
+	t.Parallel()
+	db := open(t, newFile(t)+options)
+	one, two := sqlite.New(db, sqlite.Config{TablePrefix: "one_"}), sqlite.New(db, sqlite.Config{TablePrefix: "two_"})
+	require.NoError(t, one.Migrate(t.Context()))
+	require.NoError(t, two.Migrate(t.Context()))
+
+	require.NoError(t, enqueue(t.Context(), one, db, newEvent("acme", "key")))
+
+	assert.Equal(t, 1, count(t, db, "SELECT count(*) FROM one_event"))
+	assert.Zero(t, count(t, db, "SELECT count(*) FROM two_event"))
+}
+
+func TestABadConfigIsRefusedByEveryMethod(t *testing.T) {
+	t.Parallel()
+	db := open(t, newFile(t)+options)
+	for prefix, problem := range map[string]string{
+		"1st_":                  "only letters, digits and underscores",
+		"hooks; DROP TABLE x--": "only letters, digits and underscores",
+		"SQLite_":               "names beginning with sqlite_ are SQLite's own",
+		strings.Repeat("x", 41): "is 41 bytes, over the limit of 40",
+	} {
+		store := sqlite.New(db, sqlite.Config{TablePrefix: prefix})
+		err := store.Migrate(t.Context())
+
+		require.ErrorIs(t, err, webhook.ErrInvalid)
+		require.ErrorContains(t, err, problem)
+		require.ErrorContains(t, err, "Config.TablePrefix")
+		_, err = store.FanOut(t.Context(), webhook.FanOutParams{Matcher: newEveryone()})
+		require.ErrorIs(t, err, webhook.ErrInvalid)
+		_, err = store.InsertEvents(t.Context(), nil, newEvents(1, "acme"))
+		require.ErrorIs(t, err, webhook.ErrInvalid)
+	}
+	require.ErrorContains(t, sqlite.New(nil).Migrate(t.Context()), "db is nil")
+	require.ErrorContains(t, sqlite.New(db, sqlite.Config{}, sqlite.Config{}).Migrate(t.Context()), "more than once")
+}

@@ -1,0 +1,184 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook"
+)
+
+const (
+	insertKey query = `
+		INSERT INTO {{prefix}}idempotency_key (tenant, key, event_id) VALUES (?, ?, ?)
+		ON CONFLICT DO NOTHING`
+
+	// Rides on the primary key of idempotency_key.
+	selectKey query = `SELECT event_id FROM {{prefix}}idempotency_key WHERE tenant = ? AND key = ?`
+
+	insertEvent query = `
+		INSERT INTO {{prefix}}event
+		(id, tenant, type, resource_id, resource_version, idempotency_key, content_type, created_at, payload)
+		VALUES `
+
+	// The rows of one INSERT get neighbouring sequences, since nobody else can
+	// write. Rides on the rowid of event.
+	insertOutbox query = `
+		INSERT INTO {{prefix}}outbox (event_seq, after_endpoint)
+		SELECT seq, zeroblob(16) FROM {{prefix}}event WHERE seq BETWEEN ? AND ? ORDER BY seq`
+
+	insertOutboxOne query = `INSERT INTO {{prefix}}outbox (event_seq, after_endpoint) VALUES (?, zeroblob(16))`
+
+	eventColumns    = 9
+	eventsPerInsert = maxParameters / eventColumns
+)
+
+// InsertEvents implements [webhook.OutboxStore]. In the transaction of the host
+// it opens a savepoint, so that an error leaves nothing half written and the
+// transaction as it was.
+func (s *Store) InsertEvents(ctx context.Context, tx *sql.Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	if len(events) == 0 {
+		return nil, nil
+	}
+	if _, err := tx.ExecContext(ctx, "SAVEPOINT webhook_insert"); err != nil {
+		return nil, fmt.Errorf("sqlite: inserting events: %w", err)
+	}
+	results, err := s.insertEvents(ctx, tx, events)
+	if err != nil {
+		// Without the savepoint there is no more that could be done: SQLite has
+		// then ended the transaction, or the driver has.
+		_, _ = tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO webhook_insert")
+		_, _ = tx.ExecContext(context.WithoutCancel(ctx), "RELEASE webhook_insert")
+		return nil, fmt.Errorf("sqlite: inserting events: %w", err)
+	}
+	if _, err := tx.ExecContext(ctx, "RELEASE webhook_insert"); err != nil {
+		return nil, fmt.Errorf("sqlite: inserting events: %w", err)
+	}
+	return results, nil
+}
+
+func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	results := make([]webhook.EnqueueResult, len(events))
+	batch := make([]*webhook.EventRecord, 0, min(len(events), eventsPerInsert))
+	for i := range events {
+		e := &events[i]
+		result, err := s.takeKey(ctx, tx, e)
+		if err != nil {
+			return nil, err
+		}
+		results[i] = result
+		if !result.Duplicate {
+			batch = append(batch, e)
+		}
+		if len(batch) == eventsPerInsert {
+			if err := s.insertBatch(ctx, tx, batch); err != nil {
+				return nil, err
+			}
+			batch = batch[:0]
+		}
+	}
+	return results, s.insertBatch(ctx, tx, batch)
+}
+
+// takeKey makes the event's idempotency key its own, or finds whose it is.
+func (s *Store) takeKey(ctx context.Context, tx *sql.Tx, e *webhook.EventRecord) (webhook.EnqueueResult, error) {
+	first := webhook.EnqueueResult{EventID: e.ID}
+	if e.IdempotencyKey == "" {
+		return first, nil
+	}
+	taken, err := changed(tx.ExecContext(ctx, s.sql(insertKey), e.Tenant, e.IdempotencyKey, blob(e.ID)))
+	if err != nil || taken {
+		return first, err
+	}
+	var id uuid.UUID
+	if err := tx.QueryRowContext(ctx, s.sql(selectKey), e.Tenant, e.IdempotencyKey).Scan(&id); err != nil {
+		return first, err
+	}
+	return webhook.EnqueueResult{EventID: id, Duplicate: true}, nil
+}
+
+func (s *Store) insertBatch(ctx context.Context, tx *sql.Tx, batch []*webhook.EventRecord) error {
+	if len(batch) == 0 {
+		return nil
+	}
+	args := make([]any, 0, len(batch)*eventColumns)
+	createdAt := now()
+	for _, e := range batch {
+		args = append(args, blob(e.ID), e.Tenant, e.Type, e.ResourceID, e.ResourceVersion,
+			e.IdempotencyKey, e.ContentType, microsOr(e.CreatedAt, createdAt), present(e.Payload))
+	}
+	result, err := tx.ExecContext(ctx, s.sql(insertEvent)+placeholders(len(batch), eventColumns), args...)
+	if err != nil {
+		return err
+	}
+	last, err := result.LastInsertId()
+	if err != nil {
+		return err
+	}
+	if len(batch) == 1 {
+		_, err = tx.ExecContext(ctx, s.sql(insertOutboxOne), last)
+		return err
+	}
+	_, err = tx.ExecContext(ctx, s.sql(insertOutbox), last-int64(len(batch))+1, last)
+	return err
+}
+
+const (
+	// Rides on the rowid of event.
+	selectEvents query = `
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload
+		FROM {{prefix}}event WHERE seq IN `
+
+	selectEventsWithoutPayload query = `
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, NULL
+		FROM {{prefix}}event WHERE seq IN `
+
+	eventsPerSelect = 500
+)
+
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// loadEvents adds to into the events with the given sequences that it lacks.
+// Events never change, so what it holds already is as good as new.
+func (s *Store) loadEvents(ctx context.Context, q queryer, into map[int64]*webhook.EventRecord, seqs []int64, text query) error {
+	missing := make([]any, 0, len(seqs))
+	asked := make(map[int64]bool, len(seqs))
+	for _, seq := range seqs {
+		if into[seq] == nil && !asked[seq] {
+			asked[seq] = true
+			missing = append(missing, seq)
+		}
+	}
+	for len(missing) > 0 {
+		n := min(len(missing), eventsPerSelect)
+		list := "(" + strings.Repeat("?,", n-1) + "?)"
+		rows, err := q.QueryContext(ctx, s.sql(text)+list, missing[:n]...)
+		err = scanAll(rows, err, func(rows *sql.Rows) error {
+			e, err := scanEvent(rows)
+			into[e.Sequence] = e
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		missing = missing[n:]
+	}
+	return nil
+}
+
+func scanEvent(row interface{ Scan(...any) error }, more ...any) (*webhook.EventRecord, error) {
+	var e webhook.EventRecord
+	var createdAt int64
+	err := row.Scan(append([]any{&e.Sequence, &e.ID, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion,
+		&e.ContentType, &createdAt, &e.Payload}, more...)...)
+	e.CreatedAt = fromMicros(createdAt)
+	return &e, err
+}

@@ -1,0 +1,126 @@
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/outhook/webhook"
+)
+
+// Config are the options of a [Store]. The zero Config is ready to use.
+type Config struct {
+	// AllowLockErrors makes Migrate accept a database that was opened without a
+	// busy timeout or without immediate transactions. The host must then expect
+	// "database is locked" from its own statements.
+	AllowLockErrors bool
+
+	// LockTimeout is how long a write of the library waits for other writers
+	// before it gives up with the driver's error. Zero means 30 s; negative
+	// means until its context ends.
+	LockTimeout time.Duration
+
+	// TablePrefix begins the name of every table and index. It has letters,
+	// digits and underscores only, begins with a letter or an underscore but
+	// not with "sqlite_", and is at most 40 bytes long. Empty means "webhook_".
+	TablePrefix string
+}
+
+const (
+	defaultLockTimeout = 30 * time.Second
+	defaultPrefix      = "webhook_"
+	maxPrefix          = 40
+)
+
+// Store keeps everything in an SQLite database. It is a [webhook.Store] for
+// hosts whose transactions are *sql.Tx, and is safe for concurrent use.
+type Store struct {
+	db          *sql.DB
+	allow       bool
+	lockTimeout time.Duration
+	prefix      string
+	err         error // why the Config was refused; every method returns it
+
+	queries sync.Map // query -> string: with the prefix put in
+
+	writer writer
+}
+
+var _ webhook.Store[*sql.Tx] = (*Store)(nil)
+
+// New returns a store on db, which stays the caller's to close. It takes at most
+// one [Config]. A Config that breaks a rule is reported by the first call of any
+// method, as a [webhook.InvalidError]: New does not touch the database and
+// returns no error.
+func New(db *sql.DB, config ...Config) *Store {
+	var c Config
+	if len(config) > 0 {
+		c = config[0]
+	}
+	s := &Store{
+		db:          db,
+		allow:       c.AllowLockErrors,
+		lockTimeout: c.LockTimeout,
+		prefix:      c.TablePrefix,
+		writer:      newWriter(),
+	}
+	if s.lockTimeout == 0 {
+		s.lockTimeout = defaultLockTimeout
+	}
+	if s.prefix == "" {
+		s.prefix = defaultPrefix
+	}
+	s.err = errors.Join(checkArguments(db, config), checkPrefix(s.prefix))
+	return s
+}
+
+func checkArguments(db *sql.DB, config []Config) error {
+	if db == nil {
+		return &webhook.InvalidError{Field: "db", Problem: "is nil"}
+	}
+	if len(config) > 1 {
+		return &webhook.InvalidError{Field: "config", Problem: "was given more than once", Limit: 1}
+	}
+	return nil
+}
+
+var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+func checkPrefix(prefix string) error {
+	const field = "Config.TablePrefix"
+	switch {
+	case len(prefix) > maxPrefix:
+		return &webhook.InvalidError{
+			Field:   field,
+			Problem: fmt.Sprintf("is %d bytes, over the limit of %d", len(prefix), maxPrefix),
+			Limit:   maxPrefix,
+		}
+	case !prefixPattern.MatchString(prefix):
+		return &webhook.InvalidError{
+			Field:   field,
+			Problem: fmt.Sprintf("is %q: only letters, digits and underscores, not beginning with a digit", prefix),
+		}
+	case strings.HasPrefix(strings.ToLower(prefix), "sqlite_"):
+		return &webhook.InvalidError{
+			Field:   field,
+			Problem: fmt.Sprintf("is %q: names beginning with sqlite_ are SQLite's own", prefix),
+		}
+	}
+	return nil
+}
+
+// query is SQL in which {{prefix}} stands for the prefix of the tables.
+type query string
+
+func (s *Store) sql(q query) string {
+	if text, ok := s.queries.Load(q); ok {
+		return text.(string)
+	}
+	text := strings.ReplaceAll(string(q), "{{prefix}}", s.prefix)
+	s.queries.Store(q, text)
+	return text
+}
