@@ -43,6 +43,12 @@ func present(b []byte) []byte {
 	return b
 }
 
+// text is how a string is stored that may come from a receiver: reads give UTF-8
+// whatever it sent, and SQLite's own functions would stop at a NUL.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
 // now is the time of the machine, which is also the database's.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 

@@ -65,7 +65,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.EndpointRecord) (w
 		at := now()
 		created, err := changed(c.ExecContext(ctx, s.sql(insertEndpoint),
 			blob(e.ID), e.Tenant, e.URL, string(types), string(e.State), e.StateReason,
-			microsOr(e.StateChangedAt, at), revision, microsOr(e.CreatedAt, at), microsOr(e.UpdatedAt, at),
+			micros(e.StateChangedAt), revision, microsOr(e.CreatedAt, at), microsOr(e.UpdatedAt, at),
 			micros(e.DeletedAt), e.Options, e.Secrets, e.Headers))
 		if err != nil {
 			return err
@@ -106,7 +106,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, e webhook.EndpointRecord) (w
 		}
 		at := now()
 		_, err = c.ExecContext(ctx, s.sql(updateEndpoint),
-			e.URL, string(types), string(e.State), e.StateReason, microsOr(e.StateChangedAt, at), revision,
+			e.URL, string(types), string(e.State), e.StateReason, micros(e.StateChangedAt), revision,
 			microsOr(e.UpdatedAt, at), micros(e.DeletedAt), e.Options, e.Secrets, e.Headers, blob(e.ID))
 		if err != nil {
 			return err

@@ -187,7 +187,7 @@ type finish struct {
 
 // finish moves the delivery out of the unfinished ones.
 func (r *recorder) finish(ctx context.Context, f finish) (held bool, err error) {
-	insert, reason := r.dead, f.reason
+	insert, reason := r.dead, text(f.reason)
 	if f.state == webhook.StateDelivered {
 		insert, reason = r.log, ""
 	}
@@ -229,7 +229,7 @@ func (r *recorder) late(ctx context.Context, res *webhook.Result) error {
 func (r *recorder) logAttempt(ctx context.Context, res *webhook.Result, late bool) error {
 	a := res.Attempt
 	_, err := r.attempt.ExecContext(ctx, blob(res.DeliveryID), a.Number, blob(res.Token),
-		micros(a.StartedAt), int64(a.Latency), a.Status, string(a.Class), a.Error, a.Location,
+		micros(a.StartedAt), int64(a.Latency), a.Status, string(a.Class), text(a.Error), text(a.Location),
 		a.Excerpt, a.Truncated, a.BodyHash, late)
 	return err
 }
@@ -285,6 +285,7 @@ func (s *Store) cancelBatch(ctx context.Context, p webhook.CancelDeliveriesParam
 		err = scanAll(rows, err, func(rows *sql.Rows) error {
 			f := finish{state: webhook.StateCancelled, reason: p.Reason}
 			err := rows.Scan(&f.id, &f.token)
+			f.token = present(f.token) // drivers may give an empty blob as nil
 			ending = append(ending, f)
 			return err
 		})
@@ -298,11 +299,14 @@ func (s *Store) cancelBatch(ctx context.Context, p webhook.CancelDeliveriesParam
 		defer st.close()
 		r.now = micros(p.Now)
 		for _, f := range ending {
-			if _, err := r.finish(ctx, f); err != nil {
+			finished, err := r.finish(ctx, f)
+			if err != nil {
 				return err
 			}
+			if finished {
+				n++
+			}
 		}
-		n = len(ending)
 		return nil
 	})
 	return n, err

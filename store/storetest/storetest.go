@@ -46,6 +46,11 @@ type Harness[Tx any] struct {
 	// what cannot happen there, such as commits in another order than inserts.
 	SingleWriter bool
 
+	// SingleConnection is set for a store that has one connection, so that its
+	// reads wait for the host's open transaction, such as an SQLite database in
+	// memory. It leaves out the test that reads beside one.
+	SingleConnection bool
+
 	// Notifications is set for a store that implements [webhook.Notifier].
 	Notifications bool
 
@@ -103,7 +108,7 @@ type test[Tx any] struct {
 // groups returns the tests that apply to the harness.
 func groups[Tx any](h Harness[Tx]) []group[Tx] {
 	return []group[Tx]{
-		{"outbox", join(outboxTests[Tx](), duplicateTests[Tx](), concurrentOutboxTests(h))},
+		{"outbox", join(outboxTests(h), duplicateTests[Tx](), concurrentOutboxTests(h))},
 		{"fan-out", join(fanOutTests[Tx](), giantTests[Tx](), matcherTests[Tx](), concurrentFanOutTests(h))},
 		{"deliveries", join(readyTests[Tx](), claimTests[Tx](), leaseTests[Tx](), recordTests[Tx](), cancelTests[Tx](), concurrentClaimTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},

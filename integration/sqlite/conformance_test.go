@@ -1,0 +1,97 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/store/sqlite"
+	"github.com/outhook/webhook/store/storetest"
+)
+
+// database is one database, and how another process would open it.
+type database struct {
+	db      *sql.DB
+	connect func(testing.TB) *sql.DB
+}
+
+func (d *database) Connect(t testing.TB) webhook.Store[*sql.Tx] { return sqlite.New(d.connect(t)) }
+
+func (d *database) Begin(ctx context.Context) (*sql.Tx, error) { return d.db.BeginTx(ctx, nil) }
+
+func (d *database) Commit(_ context.Context, tx *sql.Tx) error { return tx.Commit() }
+
+func (d *database) Rollback(_ context.Context, tx *sql.Tx) error { return tx.Rollback() }
+
+// fileDatabase is a file, which every process opens with up to maxConns
+// connections; 0 means any number.
+func fileDatabase(t testing.TB, maxConns int) *database {
+	t.Helper()
+	file := newFile(t) + options
+	connect := func(t testing.TB) *sql.DB {
+		db := open(t, file)
+		db.SetMaxOpenConns(maxConns)
+		return db
+	}
+	return &database{db: connect(t), connect: connect}
+}
+
+// migratedTo prepares a database for a harness.
+func migratedTo(t testing.TB, d *database, version int) storetest.Database[*sql.Tx] {
+	t.Helper()
+	store := sqlite.New(d.db)
+	require.NoError(t, store.Migrate(context.Background()))
+	if version == 0 {
+		require.NoError(t, store.MigrateTo(context.Background(), 0))
+	}
+	if version > 1 {
+		_, err := d.db.Exec("INSERT INTO webhook_migration VALUES (?, 'from_the_future', 0)", version)
+		require.NoError(t, err)
+	}
+	return d
+}
+
+func harness(open func(testing.TB) *database) storetest.Harness[*sql.Tx] {
+	return storetest.Harness[*sql.Tx]{
+		SingleWriter: true,
+		Open:         func(t testing.TB) storetest.Database[*sql.Tx] { return migratedTo(t, open(t), 1) },
+		OpenOutdated: func(t testing.TB) storetest.Database[*sql.Tx] { return migratedTo(t, open(t), 0) },
+		OpenNewer:    func(t testing.TB) storetest.Database[*sql.Tx] { return migratedTo(t, open(t), 99) },
+	}
+}
+
+func TestConformanceOfAFile(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(func(t testing.TB) *database { return fileDatabase(t, 0) }))
+}
+
+func TestConformanceOfAFileWithOneConnection(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, harness(func(t testing.TB) *database { return fileDatabase(t, 1) }))
+}
+
+func TestConformanceInMemory(t *testing.T) {
+	t.Parallel()
+	h := harness(func(t testing.TB) *database {
+		db := open(t, ":memory:")
+		db.SetMaxOpenConns(1)
+		return &database{db: db, connect: func(testing.TB) *sql.DB { return db }}
+	})
+	h.SingleConnection = true
+	storetest.Run(t, h)
+}
+
+func TestConformanceInASharedCache(t *testing.T) {
+	t.Parallel()
+	h := harness(func(t testing.TB) *database {
+		dsn := "file:" + newID().String() + "?mode=memory&cache=shared&_txlock=immediate"
+		connect := func(t testing.TB) *sql.DB { return open(t, dsn) }
+		return &database{db: connect(t), connect: connect}
+	})
+	// A reader in a shared cache waits for a writer's transaction to end.
+	h.SingleConnection = true
+	storetest.Run(t, h)
+}
