@@ -89,3 +89,18 @@ func ExampleNewKeyring() {
 	// whsec_… <nil>
 	// true
 }
+
+func ExampleAuthenticatorFunc() {
+	credentials := map[string]webhook.Authenticator{"acme": webhook.BearerAuth("mF_9.B5f-4.1JqM")}
+	byTenant := webhook.AuthenticatorFunc(func(ctx context.Context, h http.Header, in webhook.AuthInput) error {
+		if a, ok := credentials[in.Tenant]; ok {
+			return a.Authenticate(ctx, h, in)
+		}
+		return nil // the signature has to do
+	})
+
+	h := make(http.Header)
+	err := byTenant.Authenticate(context.Background(), h, webhook.AuthInput{Tenant: "acme"})
+	fmt.Println(h.Get("Authorization"), err)
+	// Output: Bearer mF_9.B5f-4.1JqM <nil>
+}
