@@ -65,13 +65,14 @@ func readUpTo(body io.Reader, buf []byte) (int, error) {
 	return n, nil
 }
 
-// cleanHeader cuts s and replaces what a terminal or a page would act on.
+// cleanHeader cuts s and replaces what is not printable ASCII, so that neither a
+// terminal nor a page acts on it.
 func cleanHeader(s string, limit int) string {
 	if len(s) > limit {
 		s = s[:limit]
 	}
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+		if r < ' ' || r > '~' {
 			return '?'
 		}
 		return r

@@ -1,0 +1,534 @@
+package egress_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook/internal/egress"
+)
+
+// raw is a receiver that speaks to the bare connection, and returns its URL.
+func raw(t testing.TB, serve func(net.Conn)) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return "http://" + serveRaw(t, ln, serve) + "/"
+}
+
+func serveRaw(t testing.TB, ln net.Listener, serve func(net.Conn)) string {
+	t.Helper()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	open := map[net.Conn]bool{}
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			open[c] = true
+			mu.Unlock()
+			wg.Go(func() {
+				serve(c)
+				_ = c.Close()
+				mu.Lock()
+				delete(open, c)
+				mu.Unlock()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = ln.Close()
+		mu.Lock()
+		for c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return ln.Addr().String()
+}
+
+// readRequest reads one request from c and reports whether there was one.
+func readRequest(c net.Conn) bool {
+	req, err := http.ReadRequest(bufio.NewReader(c))
+	if err != nil {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, req.Body)
+	return true
+}
+
+// untilClosed writes what next returns until the peer is gone.
+func untilClosed(c net.Conn, every time.Duration, next string) {
+	b := []byte(next) // converted once: memory is measured here
+	for {
+		if _, err := c.Write(b); err != nil {
+			return
+		}
+		if every > 0 {
+			<-time.After(every)
+		}
+	}
+}
+
+// eventually fails if cond does not come true soon.
+func eventually(t testing.TB, cond func() bool, msg string) {
+	t.Helper()
+	deadline := time.Now().Add(5 * time.Second)
+	for !cond() {
+		if time.Now().After(deadline) {
+			require.Fail(t, msg)
+		}
+		runtime.Gosched()
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// hostile runs one attempt with a time limit and returns its result.
+func hostile(t testing.TB, url string, limit time.Duration) egress.Result {
+	t.Helper()
+	tr := newTransport(t, loopback(), egress.TransportConfig{})
+	c, err := egress.NewClient(egress.ClientConfig{Guard: tr.Guard(), Transport: tr, BodyTimeout: limit})
+	require.NoError(t, err)
+	start := time.Now()
+	res := c.Do(t.Context(), egress.Request{URL: url, Body: []byte(`{}`), Timeout: limit})
+	assert.Less(t, time.Since(start), limit+limit/10+250*time.Millisecond, "ends within its time limit")
+	return res
+}
+
+const limit = 400 * time.Millisecond
+
+func TestR01AnEndlessBodyAfterA200IsSuccess(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"until close": "HTTP/1.1 200 OK\r\n\r\n",
+		"length":      "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n",
+		"chunked":     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			chunk := strings.Repeat("x", 4096)
+			if name == "chunked" {
+				chunk = "1000\r\n" + chunk + "\r\n"
+			}
+			url := raw(t, func(c net.Conn) {
+				readRequest(c)
+				_, _ = io.WriteString(c, head)
+				untilClosed(c, 0, chunk)
+			})
+			res := hostile(t, url, 5*time.Second)
+			assert.True(t, res.OK(), "%v", res.Err)
+			assert.Equal(t, 200, res.Status)
+			assert.Equal(t, strings.Repeat("x", 64), string(res.Excerpt))
+			assert.True(t, res.Truncated)
+			assert.Less(t, res.Latency, 2*time.Second, "nothing is drained")
+		})
+	}
+}
+
+func TestB01OnlyTheStartOfALongBodyIsKept(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 63, 64, 65, 1023, 1024, 1025, 16 << 10, 16<<10 + 1, 70_000, 10 << 20} {
+		for _, status := range []int{200, 500} {
+			srv := answer(t, status, strings.Repeat("b", size))
+			res := post(t, newClient(t, loopback(), egress.TransportConfig{}), srv.URL)
+			keep := 64
+			if status == 500 {
+				keep = 1024
+			}
+			assert.Equal(t, status, res.Status)
+			assert.Len(t, res.Excerpt, min(size, keep), "%d of %d", status, size)
+			assert.Equal(t, size > keep, res.Truncated, "%d of %d", status, size)
+			assert.NoError(t, res.BodyErr)
+		}
+	}
+	srv := answer(t, 200, strings.Repeat("b", 1024))
+	c := newClient(t, loopback(), egress.TransportConfig{})
+	res := c.Do(t.Context(), egress.Request{URL: srv.URL, KeepSuccessBody: true})
+	assert.Len(t, res.Excerpt, 1024)
+}
+
+func TestR02ADrippingBody(t *testing.T) {
+	t.Parallel()
+	drip := func(status string) string {
+		return raw(t, func(c net.Conn) {
+			readRequest(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\n\r\n")
+			untilClosed(c, 20*time.Millisecond, "x")
+		})
+	}
+	res := hostile(t, drip("200 OK"), limit)
+	assert.True(t, res.OK(), "the headers said 200")
+	assert.Error(t, res.BodyErr)
+	assert.True(t, res.Truncated)
+	assert.NotEmpty(t, res.Excerpt)
+
+	res = hostile(t, drip("500 no"), limit)
+	assert.Equal(t, egress.ClassHTTP5xx, res.Class, "the status is known")
+	assert.Equal(t, 500, res.Status)
+	assert.NoError(t, res.Err)
+}
+
+func TestABodyHasLessTimeThanTheAttempt(t *testing.T) {
+	t.Parallel()
+	url := raw(t, func(c net.Conn) {
+		readRequest(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		untilClosed(c, 20*time.Millisecond, "x")
+	})
+	tr := newTransport(t, loopback(), egress.TransportConfig{})
+	c, err := egress.NewClient(egress.ClientConfig{Guard: tr.Guard(), Transport: tr, BodyTimeout: 200 * time.Millisecond})
+	require.NoError(t, err)
+	res := c.Do(t.Context(), egress.Request{URL: url, Timeout: 20 * time.Second})
+	assert.True(t, res.OK())
+	assert.Less(t, res.Latency, 2*time.Second)
+}
+
+func TestR03AGzipBombStaysCompressed(t *testing.T) {
+	t.Parallel()
+	var bomb bytes.Buffer
+	zw := gzip.NewWriter(&bomb)
+	zeros := make([]byte, 1<<20)
+	for range 200 {
+		_, _ = zw.Write(zeros)
+	}
+	require.NoError(t, zw.Close())
+	for _, status := range []int{200, 500} {
+		srv := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+			assert.Empty(t, r.Header.Get("Accept-Encoding"), "nothing invites compression")
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(status)
+			_, _ = w.Write(bomb.Bytes())
+		})
+		c := newClient(t, loopback(), egress.TransportConfig{})
+		res := post(t, c, srv.URL)
+		assert.Equal(t, status, res.Status)
+		assert.True(t, res.Truncated)
+		assert.Equal(t, bomb.Bytes()[:len(res.Excerpt)], res.Excerpt, "the bytes as they came")
+		assert.LessOrEqual(t, len(res.Excerpt), 1024)
+	}
+}
+
+func TestR04TooManyHeaders(t *testing.T) {
+	t.Parallel()
+	for name, head := range map[string]string{
+		"one huge header": "X: " + strings.Repeat("h", 64<<10) + "\r\n",
+		"many tiny ones":  strings.Repeat("a: b\r\n", 20_000),
+		"never ending":    "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(c net.Conn) {
+				readRequest(c)
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+head)
+				if head == "" {
+					untilClosed(c, 0, "X: "+strings.Repeat("h", 4096)+"\r\n")
+				}
+				_, _ = io.WriteString(c, "Content-Length: 0\r\n\r\n")
+			})
+			res := hostile(t, url, 5*time.Second)
+			assert.Equal(t, egress.ClassProtocol, res.Class, "%v", res.Err)
+			assert.Zero(t, res.Status)
+			assert.True(t, res.Sent)
+			assert.Less(t, res.Latency, 2*time.Second)
+		})
+	}
+}
+
+func TestR05AFloodOfInformationalAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		every time.Duration
+		want  egress.Class
+	}{"103 fast": {0, egress.ClassProtocol}, "100 slow": {20 * time.Millisecond, egress.ClassTimeout}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(nc net.Conn) {
+				readRequest(nc)
+				untilClosed(nc, c.every, "HTTP/1.1 "+name[:3]+" x\r\nA: b\r\n\r\n")
+			})
+			res := hostile(t, url, limit)
+			assert.Equal(t, c.want, res.Class, "%v", res.Err)
+		})
+	}
+}
+
+func TestR06HeadersThatDripForever(t *testing.T) { // B59
+	t.Parallel()
+	url := raw(t, func(c net.Conn) {
+		readRequest(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX: ")
+		untilClosed(c, 10*time.Millisecond, "x")
+	})
+	res := hostile(t, url, limit)
+	assert.Equal(t, egress.ClassTimeout, res.Class, "%v", res.Err)
+
+	c := newClient(t, loopback(), egress.TransportConfig{ResponseHeaderTimeout: 200 * time.Millisecond})
+	start := time.Now()
+	res = c.Do(t.Context(), egress.Request{URL: url, Timeout: 20 * time.Second})
+	assert.Equal(t, egress.ClassTimeout, res.Class, "%v", res.Err)
+	assert.Less(t, time.Since(start), 5*time.Second)
+}
+
+func TestR07ReceiversThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		serve func(net.Conn)
+		want  egress.Class
+	}{
+		"silent":              {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, egress.ClassTimeout},
+		"reads, then silent":  {func(c net.Conn) { readRequest(c); _, _ = io.Copy(io.Discard, c) }, egress.ClassTimeout},
+		"closes at once":      {func(net.Conn) {}, egress.ClassReset},
+		"reads, then closes":  {func(c net.Conn) { readRequest(c) }, egress.ClassReset},
+		"reads, then resets":  {func(c net.Conn) { readRequest(c); _ = c.(*net.TCPConn).SetLinger(0) }, egress.ClassReset},
+		"half-closes, silent": {func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite(); _, _ = io.Copy(io.Discard, c) }, egress.ClassReset},
+		"closes in the headers": {func(c net.Conn) {
+			readRequest(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX: ")
+		}, egress.ClassReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			res := hostile(t, raw(t, c.serve), limit)
+			assert.Equal(t, c.want, res.Class, "%v", res.Err)
+			assert.False(t, res.Resent, "the connection was new")
+			assert.Zero(t, res.Status)
+			assert.True(t, res.Sent)
+		})
+	}
+	t.Run("resets", func(t *testing.T) {
+		t.Parallel()
+		// The reset may win the race against connect's return.
+		res := hostile(t, raw(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }), limit)
+		assert.Contains(t, []egress.Class{egress.ClassReset, egress.ClassConnect}, res.Class, "%v", res.Err)
+	})
+	t.Run("answers too late", func(t *testing.T) { // B59
+		t.Parallel()
+		release := make(chan struct{})
+		srv := receiver(t, func(w http.ResponseWriter, r *http.Request) { <-release; ok(w, r) })
+		t.Cleanup(func() { close(release) })
+		assert.Equal(t, egress.ClassTimeout, hostile(t, srv.URL, limit).Class)
+	})
+}
+
+func TestR12OnlyA2xxIsSuccess(t *testing.T) { // B23, B24
+	t.Parallel()
+	for status, want := range map[string]egress.Class{
+		"200": "", "201": "", "202": "", "203": "", "204": "", "205": "", "206": "", "226": "", "299": "",
+		"300": egress.ClassRedirect, "304": egress.ClassRedirect, "399": egress.ClassRedirect,
+		"400": egress.ClassHTTP4xx, "404": egress.ClassHTTP4xx, "410": egress.ClassHTTP4xx, "418": egress.ClassHTTP4xx, "499": egress.ClassHTTP4xx,
+		"500": egress.ClassHTTP5xx, "503": egress.ClassHTTP5xx, "599": egress.ClassHTTP5xx,
+		"101": egress.ClassProtocol, "099": egress.ClassProtocol, "000": egress.ClassProtocol, "600": egress.ClassProtocol, "999": egress.ClassProtocol,
+		"99": egress.ClassProtocol, "2000": egress.ClassProtocol, "-20": egress.ClassProtocol, "20x": egress.ClassProtocol,
+	} {
+		t.Run(status, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(c net.Conn) {
+				readRequest(c)
+				head := "HTTP/1.1 " + status + " x\r\n"
+				if status == "101" {
+					head += "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+					_, _ = io.WriteString(c, head)
+					_, _ = io.Copy(io.Discard, c)
+					return
+				}
+				_, _ = io.WriteString(c, head+"Content-Length: 0\r\n\r\n")
+			})
+			res := hostile(t, url, 5*time.Second)
+			assert.Equal(t, want, res.Class, "%v", res.Err)
+			assert.Equal(t, want == egress.ClassNone, res.OK())
+		})
+	}
+	t.Run("103 before 500", func(t *testing.T) {
+		t.Parallel()
+		url := raw(t, func(c net.Conn) {
+			readRequest(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n")
+		})
+		res := hostile(t, url, 5*time.Second)
+		assert.Equal(t, 500, res.Status)
+		assert.Equal(t, egress.ClassHTTP5xx, res.Class)
+	})
+}
+
+func TestA2xxCountsWhateverItsBodyDoes(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{
+		"cut short":       "Content-Length: 100\r\n\r\nabc",
+		"bad chunk":       "Transfer-Encoding: chunked\r\n\r\nzz\r\nabc",
+		"cut chunk":       "Transfer-Encoding: chunked\r\n\r\n10\r\nabc",
+		"bad after chunk": "Transfer-Encoding: chunked\r\n\r\n3\r\nabcX",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+body) })
+			res := hostile(t, url, 5*time.Second)
+			assert.True(t, res.OK())
+			assert.Error(t, res.BodyErr)
+			assert.True(t, res.Truncated)
+		})
+	}
+}
+
+func TestR13CookiesAreNotKept(t *testing.T) {
+	t.Parallel()
+	var cookies atomic.Int32
+	srv := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+		cookies.Add(int32(len(r.Cookies())))
+		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
+		ok(w, r)
+	})
+	c := newClient(t, loopback(), egress.TransportConfig{})
+	for range 3 {
+		require.True(t, ok2(post(t, c, srv.URL)))
+	}
+	assert.Zero(t, cookies.Load())
+}
+
+func TestR14AnyBytesMayComeBack(t *testing.T) { // B03
+	t.Parallel()
+	for _, body := range []string{"<script>alert(1)</script>", "\x00\x1b[2J", "\xe9\xff\xc3"} {
+		res := post(t, newClient(t, loopback(), egress.TransportConfig{}), answer(t, 500, body).URL)
+		assert.Equal(t, body, string(res.Excerpt), "the excerpt is the bytes; who shows them escapes them")
+	}
+}
+
+func TestR15ABannerReachesOperatorsOnly(t *testing.T) {
+	t.Parallel()
+	for name, banner := range map[string]string{
+		"SSH":            "SSH-2.0-SECRET\r\n",
+		"SMTP":           "220 SECRET ESMTP\r\n",
+		"HTTP/0.9":       "<html>SECRET</html>",
+		"bad status":     "HTTP/1.1 SECRETBANNER x\r\n\r\n",
+		"bad header":     "HTTP/1.1 200 OK\r\nSECRET\r\n\r\n",
+		"two lengths":    "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+		"bad length":     "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+		"bad encoding":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: SECRET\r\n\r\n",
+		"binary":         "\x16\x03\x01\x00SECRET\r\n\r\n",
+		"NUL":            "\x00\x00\x00\x00\r\n\r\n",
+		"HTTP/2 preface": "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"HTTP/2 frames":  "\x00\x00\x12\x04\x00\x00\x00\x00\x00\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, banner) })
+			res := hostile(t, url, 5*time.Second)
+			assert.Equal(t, egress.ClassProtocol, res.Class, "%v", res.Err)
+			assert.Empty(t, res.Excerpt)
+			assert.NotContains(t, egress.PublicText(res.Class), "SECRET")
+		})
+	}
+}
+
+func TestRetryAfterIsHandedOnAsItCame(t *testing.T) { // R10, R11: its meaning is the retry contract's
+	t.Parallel()
+	for _, v := range []string{"120", "-5", "soon", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT", strings.Repeat("9", 500)} {
+		srv := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", v)
+			w.WriteHeader(429)
+		})
+		res := post(t, newClient(t, loopback(), egress.TransportConfig{}), srv.URL)
+		assert.Equal(t, egress.ClassHTTP4xx, res.Class)
+		assert.Equal(t, v[:min(len(v), 128)], res.RetryAfter)
+	}
+}
+
+// TestB59 counts what a hundred silent receivers of each kind leave behind.
+func TestB59SilentReceiversLeaveNothingBehind(t *testing.T) {
+	const each = 100
+	var open atomic.Int32
+	silent := raw(t, func(c net.Conn) { open.Add(1); _, _ = io.Copy(io.Discard, c); open.Add(-1) })
+	drip := raw(t, func(c net.Conn) {
+		open.Add(1)
+		readRequest(c)
+		untilClosed(c, 50*time.Millisecond, "H")
+		open.Add(-1)
+	})
+	body := raw(t, func(c net.Conn) {
+		open.Add(1)
+		readRequest(c)
+		_, _ = io.WriteString(c, "HTTP/1.1 500 x\r\n\r\n")
+		untilClosed(c, 50*time.Millisecond, "x")
+		open.Add(-1)
+	})
+	tls := strings.Replace(silent, "http:", "https:", 1)
+	c := newClient(t, loopback(), egress.TransportConfig{TLSTimeout: limit})
+	goroutines := runtime.NumGoroutine()
+	heap := heapInUse()
+
+	var wg sync.WaitGroup
+	start := time.Now()
+	for _, url := range []string{silent, drip, body, tls} {
+		for range each {
+			wg.Go(func() {
+				res := c.Do(t.Context(), egress.Request{URL: url, Body: []byte("{}"), Timeout: limit})
+				want := egress.ClassTimeout
+				if url == body {
+					want = egress.ClassHTTP5xx
+				}
+				assert.Equal(t, want, res.Class, "%s: %v", url, res.Err)
+				assert.GreaterOrEqual(t, res.Latency, limit-limit/10)
+			})
+		}
+	}
+	peak := heapInUse()
+	wg.Wait()
+	assert.Less(t, time.Since(start), 10*limit, "they wait side by side")
+
+	eventually(t, func() bool { return open.Load() == 0 }, "sockets stay open")
+	eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+4 }, "goroutines stay behind")
+	t.Logf("%d attempts: heap %d KiB before, %d KiB during, %d KiB after", 4*each, heap>>10, peak>>10, heapInUse()>>10)
+	assert.Less(t, heapInUse(), heap+8<<20)
+}
+
+// TestHostileAnswersCostLittleMemory measures what R01, R03, R04 and R05 allocate.
+func TestHostileAnswersCostLittleMemory(t *testing.T) {
+	flood := func(head, next string) string {
+		return raw(t, func(c net.Conn) {
+			readRequest(c)
+			_, _ = io.WriteString(c, head)
+			untilClosed(c, 0, next)
+		})
+	}
+	c := newClient(t, loopback(), egress.TransportConfig{})
+	for name, url := range map[string]string{
+		"endless body":   flood("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 64<<10)),
+		"endless gzip":   flood("HTTP/1.1 500 no\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08\x00", strings.Repeat("\x00", 64<<10)),
+		"endless header": flood("HTTP/1.1 200 OK\r\nX: ", strings.Repeat("x", 64<<10)),
+		"many headers":   flood("HTTP/1.1 200 OK\r\n", strings.Repeat("a: b\r\n", 10_000)),
+		"103 flood":      flood("", strings.Repeat("HTTP/1.1 103 x\r\nA: b\r\n\r\n", 1000)),
+		"chunk comments": flood("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", strings.Repeat("x", 64<<10)),
+		"tiny chunks":    flood("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", strings.Repeat("1\r\nx\r\n", 10_000)),
+		"trailers":       flood("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n0\r\n", strings.Repeat("A: b\r\n", 10_000)),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		res := c.Do(t.Context(), egress.Request{URL: url, Body: []byte("{}"), Timeout: 3 * time.Second})
+		runtime.ReadMemStats(&after)
+		grown := int64(after.TotalAlloc - before.TotalAlloc)
+		t.Logf("%-15s class %-9q status %d: %d KiB allocated in %s", name, res.Class, res.Status, grown>>10, res.Latency.Round(time.Millisecond))
+		assert.Less(t, grown, int64(2<<20), name)
+	}
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse
+}
