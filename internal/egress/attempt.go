@@ -23,7 +23,8 @@ type attempt struct {
 
 	cancel   context.CancelCauseFunc
 	deadline time.Time
-	fresh    bool // wants a new connection
+	fresh    bool            // wants a new connection
+	parent   context.Context // the caller's
 	timer    *time.Timer
 	tls      *TLSOptions
 	trace    httptrace.ClientTrace
@@ -49,13 +50,27 @@ func attemptFrom(ctx context.Context) *attempt {
 }
 
 func newAttempt(ctx context.Context, target *Target, r *Request, limit time.Duration) *attempt {
-	a := &attempt{deadline: time.Now().Add(limit), fresh: r.NoResend, tls: r.TLS, url: target.URL}
+	a := &attempt{deadline: time.Now().Add(limit), fresh: r.NoResend, parent: ctx, tls: r.TLS, url: target.URL}
 	a.Context, a.cancel = context.WithCancelCause(ctx)
 	a.timer = time.AfterFunc(limit, a.expire)
 	a.trace.GotConn = a.onConn
 	a.trace.GotFirstResponseByte = a.onFirstByte
 	a.traced = httptrace.WithClientTrace(a, &a.trace)
 	return a
+}
+
+// dialContext returns a context for a connection that is opened on behalf of the
+// attempt in ctx, if there is one. net/http detaches it from the request, since another
+// request may use the connection; here it still ends with the attempt's time or the
+// caller's context, so that nothing outlives them. It does not end with the attempt.
+func dialContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	a := attemptFrom(ctx)
+	if a == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithDeadline(ctx, a.deadline)
+	stop := context.AfterFunc(a.parent, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
 // Deadline implements [context.Context].
@@ -130,10 +145,12 @@ func (a *attempt) again() {
 }
 
 // failure returns the class and the operator's detail of a request without an answer.
-// A known cause comes first; then the end of the attempt's time or of the caller's
-// context, which show in err as all sorts of errors.
+// When the attempt's time or the caller's context ended, that is the reason, whatever
+// its end looked like from where the request stood; only a fault that has nothing to
+// do with it keeps its own class.
 func (a *attempt) failure(ctx context.Context, err error) (Class, error) {
-	if op, ok := errors.AsType[*opError](err); ok {
+	op, known := errors.AsType[*opError](err)
+	if known && !isTimeout(err) && !errors.Is(err, context.Canceled) {
 		return op.class, err
 	}
 	if a.timeUp.Load() {

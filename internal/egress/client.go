@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"time"
@@ -40,8 +41,7 @@ type ClientConfig struct {
 	Transport http.RoundTripper
 }
 
-// Client sends requests, each within its bounds, and never panics or blocks beyond
-// them. It may be used by many goroutines.
+// Client sends requests, each within its bounds. It may be used by many goroutines.
 type Client struct {
 	cfg ClientConfig
 }
@@ -78,10 +78,12 @@ func (c *Client) Guard() *Guard { return c.cfg.Guard }
 
 // Request is one POST.
 type Request struct {
-	Body []byte // sent as it is; not changed, and not kept after Do returned
+	// Body is sent as it is. It must not be changed, not even after Do returned: a
+	// receiver that answers early may still be reading.
+	Body []byte
 
-	// Header is sent as it is and not changed. Name and value are the caller's duty;
-	// what HTTP forbids ends as ClassProtocol.
+	// Header is sent as it is, and must not be changed either. Names and values are the
+	// caller's duty; what HTTP forbids ends as ClassProtocol.
 	Header http.Header
 
 	// KeepSuccessBody keeps the excerpt of a 2xx as long as that of a failure.
@@ -189,9 +191,9 @@ func (c *Client) timeout(d time.Duration) time.Duration {
 func (c *Client) roundTrip(a *attempt, target *Target, r *Request) (*http.Response, error) {
 	// GetBody stays nil and the body is never http.NoBody, so net/http sends nothing
 	// twice by itself: it would for any request with an Idempotency-Key, as often as
-	// it finds dead connections.
-	body := &requestBody{}
-	body.Reset(r.Body)
+	// it finds dead connections. NopCloser around bytes.Reader is what it knows to be in
+	// memory, so that headers and body leave in one write.
+	body := io.NopCloser(bytes.NewReader(r.Body))
 	header := r.Header
 	if header == nil {
 		header = http.Header{}
@@ -219,11 +221,6 @@ func (c *Client) roundTrip(a *attempt, target *Target, r *Request) (*http.Respon
 	}
 	return resp, nil
 }
-
-// requestBody is a body that can be read once.
-type requestBody struct{ bytes.Reader }
-
-func (*requestBody) Close() error { return nil }
 
 // answer fills in the result from a response and closes it.
 func (c *Client) answer(a *attempt, resp *http.Response, r *Request, res *Result) {

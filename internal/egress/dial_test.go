@@ -419,3 +419,24 @@ func TestACallersContextIsNeverTheEndpointsFault(t *testing.T) {
 	assert.Equal(t, egress.ClassCancelled, res.Class)
 	assert.False(t, res.Sent, "not even begun")
 }
+
+func TestADialEndsWithItsAttempt(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 4)
+	dns := lookup(func(ctx context.Context, host string) ([]netip.Addr, error) {
+		_, err := hang(ctx, host)
+		ended <- err
+		return nil, err
+	})
+	c := newClient(t, loopback(), egress.TransportConfig{Resolver: dns, ConnectTimeout: time.Minute})
+	res := c.Do(t.Context(), egress.Request{URL: "http://h.example/", Timeout: 100 * time.Millisecond})
+	assert.Contains(t, []egress.Class{egress.ClassTimeout, egress.ClassDNS}, res.Class, "%v", res.Err)
+	assert.False(t, res.Sent)
+	assert.Error(t, <-ended, "not a minute later")
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	res = c.Do(ctx, egress.Request{URL: "http://h.example/"})
+	assert.Equal(t, egress.ClassCancelled, res.Class, "%v", res.Err)
+	assert.Error(t, <-ended)
+}

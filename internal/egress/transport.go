@@ -259,9 +259,13 @@ func (t *Transport) newHTTP(o *TLSOptions) *http.Transport {
 	protocols.SetHTTP1(true)
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			ctx, cancel := dialContext(ctx)
+			defer cancel()
 			return t.dialer.dial(ctx, address)
 		},
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
+			ctx, cancel := dialContext(ctx)
+			defer cancel()
 			return t.dialer.dialTLS(ctx, address, cfg)
 		},
 		DisableCompression:     true,
