@@ -78,10 +78,12 @@ func TestB28ManyDeadConnectionsMakeOneResendEach(t *testing.T) {
 	t.Parallel()
 	// Twenty connections are pooled and then all hang up on their next request.
 	var seen atomic.Int32
-	gate := make(chan struct{})
+	var warm sync.WaitGroup
+	warm.Add(20)
 	url := keepAlive(t, func(n int, body []byte) bool {
 		if string(body) == "warm" {
-			<-gate
+			warm.Done()
+			warm.Wait() // each on a connection of its own
 			return false
 		}
 		seen.Add(1)
@@ -91,9 +93,6 @@ func TestB28ManyDeadConnectionsMakeOneResendEach(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() { c.Do(t.Context(), egress.Request{URL: url, Body: []byte("warm")}) })
-	}
-	for range 20 {
-		gate <- struct{}{}
 	}
 	wg.Wait()
 	res := c.Do(t.Context(), egress.Request{URL: url, Body: []byte("x"), Header: http.Header{"Idempotency-Key": {"k"}}})
