@@ -49,7 +49,7 @@ func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, entering bool) 
 		return verdict{why: WaitRateLimited, at: nanos(e.bucket.nextAt(now, e.reserved))}
 	}
 
-	v := s.chooseLane(n, e, probe, entering)
+	v := s.chooseLane(n, next, e, probe, entering)
 	if v.why != WaitNone {
 		return v
 	}
@@ -83,8 +83,9 @@ func (s *Scheduler) limit(n int64, e *endpoint, ramp int) int {
 
 // chooseLane picks the lane of the next slot: retries as far as their budget
 // goes, then first attempts; replays get their share beside those, and no more
-// than their lane.
-func (s *Scheduler) chooseLane(n int64, e *endpoint, probe, entering bool) verdict {
+// than their lane. Where only a lane is held back, the next due time of any lane
+// ends the wait as well.
+func (s *Scheduler) chooseLane(n, next int64, e *endpoint, probe, entering bool) verdict {
 	retry := e.ready[Retry]
 	if retry && !probe && !s.cfg.Off.has(RetryBudget) {
 		retry = e.budget.left(n, &s.cfg, e.reservedRetry) > 0
@@ -97,13 +98,17 @@ func (s *Scheduler) chooseLane(n int64, e *endpoint, probe, entering bool) verdi
 			if live {
 				break
 			}
-			return verdict{why: WaitConcurrency, gate: &s.replay}
+			return verdict{why: WaitConcurrency, gate: &s.replay, at: next}
 		}
 		return verdict{lane: Replay, probe: probe}
 	case !live && e.ready[Retry]:
-		return verdict{why: WaitRetryBudget, at: e.budget.nextChange(n)}
+		at := e.budget.nextChange(n)
+		if next > 0 {
+			at = min(at, next)
+		}
+		return verdict{why: WaitRetryBudget, at: at}
 	case !live:
-		return verdict{why: WaitConcurrency} // its own replays are in the way
+		return verdict{why: WaitConcurrency, at: next} // its own replays are in the way
 	}
 	if retry {
 		return verdict{lane: Retry, probe: probe}
@@ -181,24 +186,33 @@ func (s *Scheduler) put(now time.Time, n int64, e *endpoint, v verdict) {
 	case v.why == WaitNone:
 		s.move(e, queued)
 	case v.gate != nil:
-		if e.pos == gated && e.waiting.gate == v.gate {
-			return // keeps its turn
+		if e.pos != gated || e.waiting.gate != v.gate { // else it keeps its turn
+			s.move(e, idle)
+			v.gate.wait(e)
+			s.move(e, gated)
 		}
-		s.move(e, idle)
-		v.gate.wait(e)
-		s.move(e, gated)
+		s.wakeAt(e, v.at)
 	case v.tenant:
 		s.move(e, byTenant)
 		s.holdTenant(now, e.tenant)
-	case v.at > 0:
-		s.move(e, timed)
-		s.timers.set(&e.timer, v.at)
 	case v.why == WaitConcurrency:
 		s.move(e, slots)
+		s.wakeAt(e, v.at)
+	case v.at > 0:
+		s.move(e, timed)
+		s.wakeAt(e, v.at)
 	default:
 		s.move(e, idle)
 		s.forgetLater(n, e)
 	}
+}
+
+func (s *Scheduler) wakeAt(e *endpoint, at int64) {
+	if at == 0 {
+		s.timers.clear(&e.timer)
+		return
+	}
+	s.timers.set(&e.timer, at)
 }
 
 // forgetAfter is when an endpoint that has become idle is looked at once more,
@@ -236,16 +250,15 @@ func (s *Scheduler) move(e *endpoint, pos position) {
 	s.positions[e.pos]--
 	s.positions[pos]++
 	old := e.pos
+	s.timers.clear(&e.timer)
 	switch old {
-	case idle, timed:
-		s.timers.clear(&e.timer)
 	case queued:
 		s.unqueue(e)
 	case gated:
 		e.waiting.gate.leave(e)
 	case byTenant:
 		e.tenant.held.remove(e)
-	case claiming, slots:
+	case idle, timed, claiming, slots:
 	}
 	e.pos = pos
 	switch pos {

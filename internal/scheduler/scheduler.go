@@ -156,6 +156,7 @@ func (s *Scheduler) joinHost(e *endpoint) {
 				h.contending++
 			}
 			s.leaveHost(e)
+			s.kickHost(e.host)
 		}
 		e.host = h
 	}
@@ -220,7 +221,10 @@ func (s *Scheduler) Ready(now time.Time, id ID, due time.Time, lane Lane) {
 		return
 	}
 	s.tell(e, nanos(now), nanos(due), lane)
-	if e.pos != queued && e.pos != gated && e.pos != claiming {
+	switch {
+	case e.pos == queued, e.pos == claiming, e.pos == gated && e.waiting.gate != &s.replay:
+		// Nothing that is due now changes what it waits for.
+	default:
 		s.place(now, e)
 	}
 }
