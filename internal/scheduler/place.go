@@ -281,7 +281,11 @@ func (s *Scheduler) move(e *endpoint, pos position) {
 
 func (s *Scheduler) enqueue(e *endpoint, from position) {
 	t := e.tenant
-	t.queue.pushBack(e)
+	if s.cfg.Off.has(FairShare) && e.hasBacklog {
+		t.queue.pushFront(e) // whoever has work is served as long as it has
+	} else {
+		t.queue.pushBack(e)
+	}
 	if !t.active {
 		s.ring.add(t)
 		if from == idle && t.owed >= 1 {

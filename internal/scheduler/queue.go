@@ -17,6 +17,17 @@ func (l *epList) pushBack(e *endpoint) {
 	l.n++
 }
 
+func (l *epList) pushFront(e *endpoint) {
+	e.prev, e.next, e.list = nil, l.head, l
+	if l.head == nil {
+		l.tail = e
+	} else {
+		l.head.prev = e
+	}
+	l.head = e
+	l.n++
+}
+
 func (l *epList) remove(e *endpoint) {
 	if e.prev == nil {
 		l.head = e.next

@@ -1,0 +1,71 @@
+package scenario
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/scheduler"
+)
+
+// crowd adds n endpoints of as many tenants, warm and answering in 120 ms.
+func (w *world) crowd(n int) []*endpoint {
+	var es []*endpoint
+	for i := range n {
+		es = append(es, w.endpoint(fmt.Sprintf("tenant-%d", i), w.answers(120*time.Millisecond), nil))
+	}
+	warm(es...)
+	return es
+}
+
+// A big customer with twelve endpoints, each with room for 60 requests, has 12 %
+// of the traffic. At one instant all of them go from 120 ms to 29 s, and still
+// answer 200.
+func slowGiant(timeout time.Duration) func(w *world) {
+	return func(w *world) {
+		others := w.crowd(200)
+		hangs := false
+		var giant []*endpoint
+		for range 12 {
+			giant = append(giant, w.endpoint("giant", func(n int) answer {
+				if hangs {
+					return answer{latency: 29 * time.Second, outcome: scheduler.Success}
+				}
+				return w.answers(120 * time.Millisecond)(n)
+			}, func(s *scheduler.EndpointSpec) {
+				s.Timeout, s.MaxInFlight, s.HostMax = timeout, 60, 60
+			}))
+		}
+		warm(giant...)
+		w.traffic(440, 3*time.Minute, others...)
+		w.traffic(60, 3*time.Minute, giant...)
+
+		w.run(30 * time.Second)
+		hangs = true
+		struck := time.Now()
+		w.run(150 * time.Second)
+
+		w.checkUnharmed(struck, 1.1, others...)
+		w.check(w.maxInFlight <= 512, "%d in flight", w.maxInFlight)
+		opened := 0
+		for _, e := range giant {
+			opened += count(e.opened > 0)
+		}
+		w.check(opened == len(giant), "the circuits of %d of %d hanging endpoints opened", opened, len(giant))
+	}
+}
+
+func TestSlowGiantThatTimesOut(t *testing.T) {
+	incident(t, slowGiant(10*time.Second),
+		without{name: "the slow lane", off: scheduler.SlowLane},
+		without{name: "circuits", off: scheduler.CircuitBreaking},
+	)
+}
+
+func TestSlowGiantThatAnswersInTheEnd(t *testing.T) {
+	incident(t, slowGiant(30*time.Second),
+		without{name: "the slow lane", off: scheduler.SlowLane},
+		without{name: "the latency rule", breaker: func(c *webhook.BreakerConfig) { c.MaxLatency = -1 }},
+	)
+}

@@ -1,0 +1,157 @@
+package scenario
+
+import (
+	"testing"
+	"time"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/scheduler"
+)
+
+// fragile is a receiver that turns away what it cannot take, and falls over for a
+// minute when it has had too much.
+type fragile struct {
+	w        *world
+	latency  time.Duration
+	capacity func() float64 // per second, now
+	// slack is how much over its capacity, as a part of it, is too much, and
+	// patience for how many seconds in a row it bears that.
+	slack    float64
+	patience int
+
+	second   time.Time
+	in       int
+	overload int
+	down     time.Time
+	falls    int
+}
+
+func (f *fragile) receive(n int) answer {
+	now := time.Now()
+	if now.Before(f.down) {
+		return answer{latency: 5 * time.Second, outcome: scheduler.Failure}
+	}
+	tooMuch := f.capacity() * (1 + f.slack)
+	if now.Sub(f.second) >= time.Second {
+		if float64(f.in) <= tooMuch {
+			f.overload = 0
+		}
+		f.second, f.in = now, 0
+	}
+	f.in++
+	if float64(f.in) <= f.capacity() {
+		return f.w.answers(f.latency)(n)
+	}
+	if float64(f.in) > tooMuch && float64(f.in-1) <= tooMuch {
+		f.overload++
+	}
+	if f.overload > f.patience {
+		f.falls++
+		f.overload = 0
+		f.down = now.Add(time.Minute)
+	}
+	return answer{latency: 20 * time.Millisecond, outcome: scheduler.Failure}
+}
+
+// An endpoint with a rate of 30/s was down for 60 hours, and 2,000,000
+// deliveries wait. When it comes back its caches are cold: it takes 6 requests
+// a second at first and 40 after four minutes. Above that it falls over.
+func recoveryStampede(w *world) {
+	const backlog = 2_000_000
+	up := time.Now().Add(60 * time.Hour)
+	f := &fragile{w: w, latency: 150 * time.Millisecond, capacity: func() float64 {
+		return min(40, 6+34*time.Since(up).Minutes()/4)
+	}}
+	e := w.endpoint("back", func(n int) answer {
+		if time.Now().Before(up) {
+			return answer{latency: 30 * time.Second, outcome: scheduler.Failure}
+		}
+		return f.receive(n)
+	}, func(s *scheduler.EndpointSpec) { s.Rate = 30 })
+	warm(e)
+	shed := false
+	w.every(time.Minute, func() {
+		waiting := int64(len(e.live) + len(e.retries))
+		shed = shed || w.s.ShouldShed(time.Now(), e.spec.ID, waiting)
+	})
+	for range 60 {
+		e.publish(backlog / 60)
+		w.run(time.Hour)
+	}
+	w.check(e.sent < 300, "%d attempts were made in the outage", e.sent)
+	w.check(len(e.live)+len(e.retries) > backlog-100, "%d of %d are kept", len(e.live)+len(e.retries), backlog)
+
+	w.run(45 * time.Minute) // the last open time, and slow start
+	flaps, done := e.flapped, e.done
+	w.run(30 * time.Minute)
+	w.check(f.falls == 0, "the receiver was knocked over %d times", f.falls)
+	w.check(e.flapped == flaps && flaps == 0, "the circuit flapped %d times", e.flapped)
+	w.check(float64(e.done-done) > 0.9*30*30*60, "%d drained in half an hour", e.done-done)
+	w.check(!shed, "the backlog was shed")
+}
+
+func TestRecoveryStampede(t *testing.T) {
+	incident(t, recoveryStampede,
+		without{name: "the rate limit", off: scheduler.RateLimit},
+		without{name: "the ramp of the rate", off: scheduler.RateRamp},
+		without{name: "slow start", off: scheduler.SlowStart},
+		without{name: "circuits", off: scheduler.CircuitBreaking},
+	)
+}
+
+// Nobody has set a rate. The receiver turns away what is over 40 requests a
+// second, and falls over when it had to turn away a quarter more than that for
+// five seconds.
+func adaptiveRecovery(w *world) {
+	up := time.Now().Add(3 * time.Hour)
+	f := &fragile{w: w, latency: 100 * time.Millisecond, capacity: func() float64 { return 40 }, slack: 0.25, patience: 5}
+	e := w.endpoint("back", func(n int) answer {
+		if time.Now().Before(up) {
+			return answer{latency: time.Second, outcome: scheduler.Failure}
+		}
+		return f.receive(n)
+	}, func(s *scheduler.EndpointSpec) { s.Adaptive = true })
+	warm(e)
+	e.publish(200_000)
+	w.run(4 * time.Hour)
+	done := e.done
+	w.run(20 * time.Minute)
+	w.check(f.falls == 0, "the receiver was knocked over %d times", f.falls)
+	w.check(float64(e.done-done) > 0.75*40*20*60, "%d drained in 20 minutes", e.done-done)
+}
+
+func TestRecoveryWithoutAKnownRate(t *testing.T) {
+	incident(t, adaptiveRecovery, without{name: "the adaptive rate", off: scheduler.AdaptiveRate})
+}
+
+// 3 % of the endpoints are dead for three days. Each endpoint has an event every
+// half minute; healthy ones hold a slot for 120 ms with it, dead ones hang until
+// the timeout.
+func deadEndpoints(w *world) {
+	const dead, perSecond, days = 6, 1.0 / 30, 3
+	var es []*endpoint
+	for range dead {
+		e := w.endpoint("dead", func(int) answer { return answer{latency: time.Hour} }, nil)
+		e.quiet = true
+		es = append(es, e)
+	}
+	w.traffic(dead*perSecond, days*24*time.Hour, es...)
+	w.run(days * 24 * time.Hour)
+
+	var busy time.Duration
+	for _, e := range es {
+		busy += e.busy
+		w.check(e.spec.MaxInFlight == 0 && e.done == 0, "dead is dead")
+	}
+	// By Little's law, with the same traffic for each of the other 97 %.
+	healthy := dead / 0.03 * 0.97 * perSecond * 0.120 * days * 24 * 3600
+	share := busy.Seconds() / (busy.Seconds() + healthy)
+	w.check(share < 0.05, "dead endpoints had %.1f %% of the time in flight", 100*share)
+}
+
+func TestDeadEndpointsForThreeDays(t *testing.T) {
+	incident(t, deadEndpoints,
+		without{name: "circuits", off: scheduler.CircuitBreaking},
+		without{name: "doubling", breaker: func(c *webhook.BreakerConfig) { c.MaxOpenFor = 30 * time.Second }},
+	)
+}
