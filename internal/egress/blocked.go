@@ -1,6 +1,11 @@
 package egress
 
-import "errors"
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
 
 // ErrBlocked is what every refusal of an address matches with [errors.Is].
 var ErrBlocked = errors.New("the address is not allowed")
@@ -24,16 +29,31 @@ func (e *BlockedError) Is(target error) bool { return target == ErrBlocked }
 // tenants.
 func (e *BlockedError) Detail() string { return e.detail }
 
-// Detail returns the operator's text of err: with the detail of a refusal if there
-// is one in its chain, else the error's own text.
+// maxDetail bounds the operator's text of an error: net/http quotes what it could not
+// read, and a peer decides how long that is.
+const maxDetail = 1 << 10
+
+// Detail returns the operator's text of err: with the detail of a refusal if there is
+// one in its chain, else the error's own text. It is valid UTF-8 on one line and at
+// most 1 KiB, so it can be stored and logged whatever the peer sent. Show it to
+// operators only.
 func Detail(err error) string {
 	if err == nil {
 		return ""
 	}
+	text := err.Error()
 	if b, ok := errors.AsType[*BlockedError](err); ok {
-		return b.Error() + ": " + b.detail
+		text = b.Error() + ": " + b.detail
 	}
-	return err.Error()
+	if len(text) > maxDetail {
+		text = text[:maxDetail]
+	}
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
+			return '?'
+		}
+		return r
+	}, text)
 }
 
 // PublicText returns what a tenant may read about a failure of the given class. It

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -13,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -432,6 +436,46 @@ func TestR15ABannerReachesOperatorsOnly(t *testing.T) {
 			assert.NotContains(t, egress.PublicText(res.Class), "SECRET")
 		})
 	}
+}
+
+func TestAnOperatorsTextIsShortAndPrintable(t *testing.T) {
+	t.Parallel()
+	for _, banner := range []string{
+		"HTTP/1.1 200 OK\r\n" + strings.Repeat("\x00\xff\u202e\x1b[2J", 2000) + "\r\n\r\n",
+		"\x00\xff\u202e\x1b[2J" + strings.Repeat("x", 3000) + "\r\n\r\n",
+	} {
+		url := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, banner) })
+		text := egress.Detail(hostile(t, url, 5*time.Second).Err)
+		assert.NotEmpty(t, text)
+		assert.LessOrEqual(t, len(text), 1024)
+		assert.True(t, utf8.ValidString(text))
+		for _, r := range text {
+			assert.True(t, unicode.IsPrint(r), "%q", r)
+		}
+	}
+	assert.Equal(t, "a??b", egress.Detail(errors.New("a\n\xffb")))
+	assert.Empty(t, egress.Detail(nil))
+}
+
+func TestB53NeitherQueryNorCredentialsAreInAnyText(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, loopback(), egress.TransportConfig{Resolver: lookup(nxdomain), TLSTimeout: limit})
+	closed := closedPort(t)
+	banner := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, "SSH\r\n\r\n") })
+	for _, url := range []string{
+		"http://user:p%40ss@127.0.0.1:" + closed + "/hook?token=T0K#frag", "http://user:p%40ss@[::1/hook?token=T0K", "http://127.0.0.1:" + closed + "/hook?token=T0K#frag",
+		"http://127.0.0.1:" + closed + "/hook?token=T0K", "https://127.0.0.1:" + closed + "/hook?token=T0K", "http://h.example/hook?token=T0K", banner + "hook?token=T0K",
+		"https" + strings.TrimPrefix(banner, "http") + "?token=T0K", "ftp://user:p%40ss@h/?token=T0K", "http://h.example:22/?token=T0K", "http://10.0.0.1/?token=T0K",
+	} {
+		res := post(t, c, url)
+		require.NotEmpty(t, res.Class, url)
+		for _, text := range []string{res.Err.Error(), egress.Detail(res.Err), egress.PublicText(res.Class), fmt.Sprintf("%+v", res), fmt.Sprintf("%#v", res.Err)} {
+			for _, secret := range []string{"p@ss", "p%40ss", "T0K"} {
+				assert.NotContains(t, text, secret, url)
+			}
+		}
+	}
+	assert.Equal(t, egress.ClassBlocked, post(t, c, "http://user:p%40ss@127.0.0.1:1/").Class, "credentials in a URL are refused")
 }
 
 func TestRetryAfterIsHandedOnAsItCame(t *testing.T) { // R10, R11: its meaning is the retry contract's
