@@ -86,8 +86,10 @@ func TestA401ReachesWhatKeepsCredentials(t *testing.T) {
 func TestP06CredentialsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	for _, value := range []any{
-		BearerAuth("open-sesame"), BasicAuth("Aladdin", "open-sesame"), struct{ a Authenticator }{BearerAuth("open-sesame")},
-		struct{ A Authenticator }{BasicAuth("Aladdin", "open-sesame")}, AuthInput{URL: "https://h/?token=open-sesame"},
+		BearerAuth("open-sesame"), BasicAuth("Aladdin", "open-sesame"),
+		struct{ a Authenticator }{BearerAuth("open-sesame")},
+		struct{ A Authenticator }{BasicAuth("Aladdin", "open-sesame")},
+		AuthInput{URL: "https://h/?token=open-sesame"},
 	} {
 		for form, out := range forms(t, value) {
 			if form != "json" && form != "xml" && form != "gob" { // which a URL is there for

@@ -139,7 +139,7 @@ func TestTheZeroSecretIsNone(t *testing.T) {
 	assert.True(t, zero.Equal(Secret{}))
 	assert.False(t, zero.Equal(NewSecret()))
 	assert.False(t, NewSecret().Equal(zero))
-	assert.Equal(t, "", fmt.Sprint(zero))
+	assert.Empty(t, fmt.Sprint(zero))
 	out, err := json.Marshal(struct {
 		S Secret `json:",omitzero"`
 	}{})
@@ -217,18 +217,30 @@ func TestP06NothingThatHoldsASecretPrintsIt(t *testing.T) {
 			Any     any
 		}
 		holders := []any{
-			secret, &secret, []Secret{secret}, map[string]Secret{"a": secret}, unexported{secret}, &unexported{secret},
+			secret, &secret,
+			[]Secret{secret},
+			map[string]Secret{"a": secret},
+			unexported{secret},
+			&unexported{secret},
 			exported{secret, &secret, []Secret{secret}, map[string]Secret{"a": secret}, secret},
-			SignInput{ID: "a", Secrets: []Secret{secret}}, &SignInput{Secrets: []Secret{secret}},
-			StandardWebhooks(), cached, struct{ Secrets SecretBox }{cached}, struct{ box SecretBox }{cached},
+			SignInput{ID: "a", Secrets: []Secret{secret}},
+			&SignInput{Secrets: []Secret{secret}},
+			StandardWebhooks(), cached,
+			struct{ Secrets SecretBox }{cached},
+			struct{ box SecretBox }{cached},
 		}
 		for _, holder := range holders {
 			assertHidden(t, [][]byte{raw, []byte(secret.Reveal())}, holder, "%p", "%w")
 		}
 	}
 	for _, holder := range []any{
-		key, &key, []Key{key}, struct{ Key Key }{key}, NewKeyring(key), *NewKeyring(key),
-		struct{ Secrets SecretBox }{NewKeyring(key)}, struct{ box SecretBox }{NewKeyring(key)}, struct{ k Keyring }{*NewKeyring(key)},
+		key, &key,
+		[]Key{key},
+		struct{ Key Key }{key},
+		NewKeyring(key), *NewKeyring(key),
+		struct{ Secrets SecretBox }{NewKeyring(key)},
+		struct{ box SecretBox }{NewKeyring(key)},
+		struct{ k Keyring }{*NewKeyring(key)},
 		NewKeyring(key, key), CachedSecretBox(NewKeyring(key), 0, 0),
 	} {
 		assertHidden(t, [][]byte{key.Bytes[:]}, holder)

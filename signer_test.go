@@ -210,27 +210,45 @@ func TestFormatsOfOtherSenders(t *testing.T) {
 		want    map[string]string
 	}{
 		{
-			"Stripe", StripeSigner{}, []Secret{textSecret("whsec_test_secret")}, 1700000000, stripeBody,
+			"Stripe",
+			StripeSigner{},
+			[]Secret{textSecret("whsec_test_secret")},
+			1700000000, stripeBody,
 			map[string]string{"Stripe-Signature": stripeSig},
 		},
 		{
-			"Stripe rotation", StripeSigner{}, []Secret{textSecret("whsec_test_secret"), NewSigningKey(), textSecret("whsec_old_secret")}, 1700000000, stripeBody,
+			"Stripe rotation",
+			StripeSigner{},
+			[]Secret{textSecret("whsec_test_secret"), NewSigningKey(), textSecret("whsec_old_secret")},
+			1700000000, stripeBody,
 			map[string]string{"Stripe-Signature": stripeSig + ",v1=e016b64cc4263f90e0336f3975e8d4ac9cc185935edc3ebdd405db64ad0bb1c5"},
 		},
 		{
-			"Stripe header", StripeSigner{Header: "acme-signature"}, []Secret{textSecret("whsec_test_secret")}, 1700000000, stripeBody,
+			"Stripe header",
+			StripeSigner{Header: "acme-signature"},
+			[]Secret{textSecret("whsec_test_secret")},
+			1700000000, stripeBody,
 			map[string]string{"Acme-Signature": stripeSig},
 		},
 		{
-			"GitHub", GitHubSigner{}, []Secret{textSecret("It's a Secret to Everybody"), textSecret("an old one")}, 0, "Hello, World!",
+			"GitHub",
+			GitHubSigner{},
+			[]Secret{textSecret("It's a Secret to Everybody"), textSecret("an old one")},
+			0, "Hello, World!",
 			map[string]string{"X-Hub-Signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
 		},
 		{
-			"Shopify", ShopifySigner{}, []Secret{textSecret("hush")}, 0, `{"foo":"bar"}`,
+			"Shopify",
+			ShopifySigner{},
+			[]Secret{textSecret("hush")},
+			0, `{"foo":"bar"}`,
 			map[string]string{"X-Shopify-Hmac-Sha256": "kxsFTgDOlihbs91PqCBFjROWdTQGkFF0NzCvVuvOLsU="},
 		},
 		{
-			"Slack", SlackSigner{}, []Secret{textSecret("8f742231b10e8888abcd99yyyzzz85a5")}, 1531420618, slackBody,
+			"Slack",
+			SlackSigner{},
+			[]Secret{textSecret("8f742231b10e8888abcd99yyyzzz85a5")},
+			1531420618, slackBody,
 			map[string]string{
 				"X-Slack-Signature":         "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
 				"X-Slack-Request-Timestamp": "1531420618",

@@ -117,7 +117,13 @@ func (v *Verifier) serveOnce(w http.ResponseWriter, r *http.Request, id string, 
 
 	recorder := &statusRecorder{ResponseWriter: w}
 	done := false
-	defer func() { v.settle(r, id, done && recorder.succeeded()) }() // also when next panics
+	defer func() { // also when next panics
+		if done && recorder.succeeded() {
+			v.settle(r, id, func(ctx context.Context) error { return d.Store.Complete(ctx, id, d.Keep) })
+			return
+		}
+		v.settle(r, id, func(ctx context.Context) error { return d.Store.Release(ctx, id) })
+	}()
 	next.ServeHTTP(recorder, r)
 	done = true
 }
@@ -126,18 +132,11 @@ func (v *Verifier) serveOnce(w http.ResponseWriter, r *http.Request, id string, 
 const settleTimeout = 5 * time.Second
 
 // settle tells the store how handling went, even if the sender has hung up meanwhile.
-func (v *Verifier) settle(r *http.Request, id string, handled bool) {
+func (v *Verifier) settle(r *http.Request, id string, tell func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), settleTimeout)
 	defer cancel()
-	var err error
-	if handled {
-		err = v.cfg.Dedupe.Store.Complete(ctx, id, v.cfg.Dedupe.Keep)
-	} else {
-		err = v.cfg.Dedupe.Store.Release(ctx, id)
-	}
-	if err != nil {
-		v.cfg.Logger.ErrorContext(ctx, "verify: dedupe store failed after handling",
-			"message_id", id, "handled", handled, "error", err)
+	if err := tell(ctx); err != nil {
+		v.cfg.Logger.ErrorContext(ctx, "verify: dedupe store failed after handling", "message_id", id, "error", err)
 	}
 }
 

@@ -137,11 +137,7 @@ for line in sys.stdin:
 STDIN.each_line(chomp: true) do |line|
   secrets, id, ts, sig, body, now = line.split("\t", -1).map { |f| f.unpack1("m0") }
   headers = { "webhook-id" => id, "webhook-timestamp" => ts, "webhook-signature" => sig }
-  begin
-    puts "ok " + verify_webhook(secrets.split(" "), headers, body, now: now.to_i)
-  rescue ArgumentError
-    puts "no"
-  end
+  puts(begin; "ok " + verify_webhook(secrets.split(" "), headers, body, now: now.to_i); rescue ArgumentError; "no"; end)
 end
 `},
 	{"php", []string{"php"}, "main.php", `

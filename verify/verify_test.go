@@ -252,13 +252,15 @@ func TestASeveralSecretsVerifierAcceptsEach(t *testing.T) {
 	}
 }
 
-const stripeBody = `{"id":"evt_test_webhook","object":"event"}`
-const stripeV1 = "v1=d95c6b7477fbd7e9f90b1b0ef5f9c7ac25abca5382460e0d988c2b2a5b71b990"
-const stripeOld = "v1=e016b64cc4263f90e0336f3975e8d4ac9cc185935edc3ebdd405db64ad0bb1c5"
-const slackBody = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V" +
-	"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=" +
-	"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN" +
-	"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+const (
+	stripeBody = `{"id":"evt_test_webhook","object":"event"}`
+	stripeV1   = "v1=d95c6b7477fbd7e9f90b1b0ef5f9c7ac25abca5382460e0d988c2b2a5b71b990"
+	stripeOld  = "v1=e016b64cc4263f90e0336f3975e8d4ac9cc185935edc3ebdd405db64ad0bb1c5"
+	slackBody  = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V" +
+		"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=" +
+		"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN" +
+		"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+)
 
 func TestTheFormatsOfOtherSenders(t *testing.T) {
 	t.Parallel()
