@@ -139,14 +139,20 @@ func leaseTests[Tx any]() []test[Tx] {
 			e.equal(webhook.StateDelivered, e.getDelivery(held.DeliveryID).State, "state of the other")
 		}},
 		{name: "two leases of one delivery cannot both be used, whatever the order", run: func(e *env[Tx]) {
-			endpoint := e.delivery("acme")
-			slow := e.claimOne(e.now, endpoint, webhook.LaneFirst)
-			at := e.at(leaseTime + time.Second)
-			holder := e.claimOne(at, endpoint, webhook.LaneFirst)
-			lost := e.record(at, delivered(holder, at), dead(slow, e.now, "late")).Lost
-			e.equal([]uuid.UUID{slow.DeliveryID}, lost, "lost")
-			d := e.getDelivery(slow.DeliveryID)
-			e.equal([2]any{webhook.StateDelivered, 1}, [2]any{d.State, d.Attempts}, "state and attempts")
+			for _, slowFirst := range []bool{true, false} {
+				endpoint := e.delivery("acme")
+				slow := e.claimOne(e.now, endpoint, webhook.LaneFirst)
+				at := e.at(leaseTime + time.Second)
+				holder := e.claimOne(at, endpoint, webhook.LaneFirst)
+				results := []webhook.Result{delivered(holder, at), dead(slow, e.now, "late")}
+				if slowFirst {
+					slices.Reverse(results)
+				}
+				e.equal([]uuid.UUID{slow.DeliveryID}, e.record(at, results...).Lost, "lost")
+				d := e.getDelivery(slow.DeliveryID)
+				e.equal([2]any{webhook.StateDelivered, 1}, [2]any{d.State, d.Attempts}, "state and attempts")
+				e.deleteEndpoint(endpoint)
+			}
 		}},
 	}
 }
@@ -195,8 +201,8 @@ func concurrentClaimTests[Tx any]() []test[Tx] {
 		}},
 		{name: "claims, results and pauses at once lose and double nothing", run: func(e *env[Tx]) {
 			const processes, n = 4, 80
-			endpoint := e.deliveries(n, "acme")
-			var mu sync.Mutex // protects delivered attempts
+			endpoint := e.setState(e.deliveries(n, "acme"), webhook.EndpointPaused)
+			var mu sync.Mutex // protects sent
 			sent := map[uuid.UUID]int{}
 			e.concurrently(processes+1, func(process int) error {
 				if process == processes {
@@ -239,17 +245,18 @@ func concurrentClaimTests[Tx any]() []test[Tx] {
 	}
 }
 
-// flicker pauses and resumes an endpoint, and leaves it active.
+// flicker resumes and pauses a paused endpoint, and leaves it active.
 func (e *env[Tx]) flicker(endpoint webhook.EndpointRecord, times int) error {
-	for range times {
-		for _, state := range []webhook.EndpointState{webhook.EndpointPaused, webhook.EndpointActive} {
-			endpoint.State = state
-			updated, err := e.store.UpdateEndpoint(e.ctx, endpoint)
-			if err != nil {
-				return err
-			}
-			endpoint = updated
+	for i := range 2*times - 1 {
+		endpoint.State = webhook.EndpointActive
+		if i%2 == 1 {
+			endpoint.State = webhook.EndpointPaused
 		}
+		updated, err := e.store.UpdateEndpoint(e.ctx, endpoint)
+		if err != nil {
+			return err
+		}
+		endpoint = updated
 	}
 	return nil
 }

@@ -1,0 +1,323 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/webhooktest"
+)
+
+// memTx is the transaction of the in-memory store.
+type memTx = *webhooktest.Tx
+
+// store is an in-memory store that may be broken: a hook that is set takes the
+// place of the method, which it can call through the Store.
+type store struct {
+	*webhooktest.Store
+
+	insertEvents     func(context.Context, memTx, []webhook.EventRecord) ([]webhook.EnqueueResult, error)
+	fanOut           func(context.Context, webhook.FanOutParams) (webhook.FanOutResult, error)
+	ready            func(context.Context, webhook.ReadyParams) ([]webhook.ReadyLane, error)
+	claim            func(context.Context, webhook.ClaimParams) ([]webhook.Claimed, error)
+	renew            func(context.Context, webhook.RenewParams) ([]uuid.UUID, error)
+	record           func(context.Context, webhook.RecordParams) (webhook.RecordResult, error)
+	cancelDeliveries func(context.Context, webhook.CancelDeliveriesParams) (int, error)
+	createEndpoint   func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
+	updateEndpoint   func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
+	getEndpoint      func(context.Context, webhook.Scope, uuid.UUID) (webhook.EndpointRecord, error)
+	listEndpoints    func(context.Context, webhook.ListEndpointsParams) ([]webhook.EndpointRecord, error)
+	changedEndpoints func(context.Context, int64, int) ([]webhook.EndpointRecord, int64, error)
+	getEvent         func(context.Context, webhook.Scope, uuid.UUID) (webhook.EventStatus, error)
+	getDelivery      func(context.Context, webhook.Scope, uuid.UUID) (webhook.Delivery, error)
+	listDeliveries   func(context.Context, webhook.ListDeliveriesParams) ([]webhook.Delivery, error)
+	listAttempts     func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
+	now              func(context.Context) (time.Time, error)
+	checkSchema      func(context.Context) error
+	maintain         func(context.Context, time.Time) error
+	notify           func(context.Context, webhook.Signal) error
+	listen           func(context.Context, func(), func(webhook.Signal)) error
+}
+
+func newStore() *store {
+	m := webhooktest.NewStore()
+	return &store{
+		Store:        m,
+		insertEvents: m.InsertEvents, fanOut: m.FanOut,
+		ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
+		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
+		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
+		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listAttempts: m.ListAttempts,
+		now: m.Now, checkSchema: m.CheckSchema, maintain: m.Maintain, notify: m.Notify, listen: m.Listen,
+	}
+}
+
+func (s *store) InsertEvents(ctx context.Context, tx memTx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	return s.insertEvents(ctx, tx, events)
+}
+
+func (s *store) FanOut(ctx context.Context, p webhook.FanOutParams) (webhook.FanOutResult, error) {
+	return s.fanOut(ctx, p)
+}
+
+func (s *store) Ready(ctx context.Context, p webhook.ReadyParams) ([]webhook.ReadyLane, error) {
+	return s.ready(ctx, p)
+}
+
+func (s *store) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
+	return s.claim(ctx, p)
+}
+
+func (s *store) Renew(ctx context.Context, p webhook.RenewParams) ([]uuid.UUID, error) {
+	return s.renew(ctx, p)
+}
+
+func (s *store) Record(ctx context.Context, p webhook.RecordParams) (webhook.RecordResult, error) {
+	return s.record(ctx, p)
+}
+
+func (s *store) CancelDeliveries(ctx context.Context, p webhook.CancelDeliveriesParams) (int, error) {
+	return s.cancelDeliveries(ctx, p)
+}
+
+func (s *store) CreateEndpoint(ctx context.Context, e webhook.EndpointRecord) (webhook.EndpointRecord, error) {
+	return s.createEndpoint(ctx, e)
+}
+
+func (s *store) UpdateEndpoint(ctx context.Context, e webhook.EndpointRecord) (webhook.EndpointRecord, error) {
+	return s.updateEndpoint(ctx, e)
+}
+
+func (s *store) GetEndpoint(ctx context.Context, scope webhook.Scope, id uuid.UUID) (webhook.EndpointRecord, error) {
+	return s.getEndpoint(ctx, scope, id)
+}
+
+func (s *store) ListEndpoints(ctx context.Context, p webhook.ListEndpointsParams) ([]webhook.EndpointRecord, error) {
+	return s.listEndpoints(ctx, p)
+}
+
+func (s *store) ChangedEndpoints(ctx context.Context, since int64, limit int) ([]webhook.EndpointRecord, int64, error) {
+	return s.changedEndpoints(ctx, since, limit)
+}
+
+func (s *store) GetEvent(ctx context.Context, scope webhook.Scope, id uuid.UUID) (webhook.EventStatus, error) {
+	return s.getEvent(ctx, scope, id)
+}
+
+func (s *store) GetDelivery(ctx context.Context, scope webhook.Scope, id uuid.UUID) (webhook.Delivery, error) {
+	return s.getDelivery(ctx, scope, id)
+}
+
+func (s *store) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
+	return s.listDeliveries(ctx, p)
+}
+
+func (s *store) ListAttempts(ctx context.Context, scope webhook.Scope, id uuid.UUID) ([]webhook.Attempt, error) {
+	return s.listAttempts(ctx, scope, id)
+}
+
+func (s *store) Now(ctx context.Context) (time.Time, error) { return s.now(ctx) }
+
+func (s *store) CheckSchema(ctx context.Context) error { return s.checkSchema(ctx) }
+
+func (s *store) Maintain(ctx context.Context, now time.Time) error { return s.maintain(ctx, now) }
+
+func (s *store) Notify(ctx context.Context, signal webhook.Signal) error {
+	return s.notify(ctx, signal)
+}
+
+func (s *store) Listen(ctx context.Context, ready func(), handle func(webhook.Signal)) error {
+	return s.listen(ctx, ready, handle)
+}
+
+// The store as a database of the suite.
+
+func (s *store) Connect(testing.TB) webhook.Store[memTx]    { return s }
+func (s *store) Begin(context.Context) (memTx, error)       { return s.Store.Begin(), nil }
+func (s *store) Commit(_ context.Context, tx memTx) error   { return tx.Commit() }
+func (s *store) Rollback(_ context.Context, tx memTx) error { return tx.Rollback() }
+
+func openStore(breaking func(*store)) func(testing.TB) Database[memTx] {
+	return func(testing.TB) Database[memTx] {
+		s := newStore()
+		breaking(s)
+		return s
+	}
+}
+
+// broken is a store that does one thing wrong, and the tests that must tell.
+type broken struct {
+	name     string
+	breaking func(*store)
+	caughtBy []string
+}
+
+func allBroken() []broken {
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenEndpoints(), brokenLog(), brokenSystem())
+}
+
+func TestABrokenStoreFailsTheSuite(t *testing.T) {
+	t.Parallel()
+	for _, b := range allBroken() {
+		t.Run(b.name, func(t *testing.T) {
+			t.Parallel()
+			require.NotEmpty(t, b.caughtBy)
+			h := harnessOn(openStore(b.breaking))
+			for _, name := range b.caughtBy {
+				complaints := try(t, h, find(t, h, name))
+				assert.NotEmpty(t, complaints, "the test %q did not notice", name)
+			}
+		})
+	}
+}
+
+// Every test has to have caught something: one that cannot fail checks nothing.
+func TestEveryTestOfTheSuiteCatchesABrokenStore(t *testing.T) {
+	t.Parallel()
+	catches := map[string]bool{}
+	for _, b := range allBroken() {
+		for _, name := range b.caughtBy {
+			catches[name] = true
+		}
+	}
+	for _, name := range names(harnessOn(openStore(func(*store) {}))) {
+		assert.True(t, catches[name], "no broken store is caught by %q", name)
+	}
+}
+
+func TestAStoreThatIsNotBrokenPassesTheSuite(t *testing.T) {
+	t.Parallel()
+	h := harnessOn(openStore(func(*store) {}))
+	h.Timeout = defaultTimeout
+	for _, group := range groups(h) {
+		for _, tt := range group.tests {
+			if tt.open != nil {
+				continue // of schemas that a store in memory cannot have
+			}
+			assert.Empty(t, try(t, h, tt), tt.name)
+		}
+	}
+}
+
+func TestNamesOfTestsAreDifferent(t *testing.T) {
+	t.Parallel()
+	all := names(harnessOn(openStore(func(*store) {})))
+	sorted := slices.Clone(all)
+	slices.Sort(sorted)
+	assert.Len(t, slices.Compact(sorted), len(all))
+}
+
+func TestASingleWriterIsSparedWhatItCannotDo(t *testing.T) {
+	t.Parallel()
+	h := harnessOn(openStore(func(*store) {}))
+	all := names(h)
+	h.SingleWriter = true
+	assert.Less(t, len(names(h)), len(all))
+	assert.Subset(t, all, names(h))
+}
+
+// harnessOn is a harness with every option, for stores that may hang.
+func harnessOn(open func(testing.TB) Database[memTx]) Harness[memTx] {
+	return Harness[memTx]{Open: open, OpenOutdated: open, OpenNewer: open, Notifications: true, Timeout: 500 * time.Millisecond}
+}
+
+func names(h Harness[memTx]) []string {
+	var all []string
+	for _, group := range groups(h) {
+		for _, tt := range group.tests {
+			all = append(all, tt.name)
+		}
+	}
+	return all
+}
+
+func find(t *testing.T, h Harness[memTx], name string) test[memTx] {
+	t.Helper()
+	for _, group := range groups(h) {
+		for _, tt := range group.tests {
+			if tt.name == name {
+				return tt
+			}
+		}
+	}
+	t.Fatalf("the suite has no test named %q", name)
+	panic("unreachable")
+}
+
+// try runs one test of the suite and returns what it complains of, without
+// failing the test that it is called from.
+func try(t *testing.T, h Harness[memTx], tt test[memTx]) []string {
+	t.Helper()
+	p := &probe{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer p.cleanUp()
+		defer func() {
+			if r := recover(); r != nil {
+				p.Errorf("panic: %v", r)
+			}
+		}()
+		runTest(p, h, tt)
+	}()
+	<-done
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.complaints
+}
+
+// probe is a testing.TB that notes failures instead of passing them on. The
+// embedded one is there because the interface cannot be implemented otherwise.
+type probe struct {
+	testing.TB
+
+	mu         sync.Mutex // protects everything below
+	complaints []string
+	cleanups   []func()
+}
+
+func (p *probe) Helper() {}
+
+func (p *probe) Errorf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.complaints = append(p.complaints, fmt.Sprintf(format, args...))
+}
+
+func (p *probe) Error(args ...any) { p.Errorf("%s", fmt.Sprint(args...)) }
+
+func (p *probe) FailNow() {
+	p.Errorf("failed")
+	runtime.Goexit()
+}
+
+func (p *probe) Fatalf(format string, args ...any) {
+	p.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (p *probe) Fatal(args ...any) { p.Fatalf("%s", fmt.Sprint(args...)) }
+
+func (p *probe) Cleanup(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cleanups = append(p.cleanups, f)
+}
+
+func (p *probe) cleanUp() {
+	p.mu.Lock()
+	cleanups := p.cleanups
+	p.mu.Unlock()
+	for _, f := range slices.Backward(cleanups) {
+		f()
+	}
+}
