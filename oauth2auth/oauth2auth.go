@@ -264,8 +264,7 @@ var codes = []string{
 // describe keeps what an operator needs of an error and drops what may hold a secret: the
 // server's answer and the token URL.
 func describe(err error) error {
-	var answer *oauth2.RetrieveError
-	if errors.As(err, &answer) {
+	if answer, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		status := 0
 		if answer.Response != nil {
 			status = answer.Response.StatusCode
@@ -275,8 +274,7 @@ func describe(err error) error {
 		}
 		return fmt.Errorf("%w: status %d", ErrToken, status)
 	}
-	var request *url.Error
-	if errors.As(err, &request) {
+	if request, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("%w: %w", ErrToken, request.Err)
 	}
 	return fmt.Errorf("%w: unusable answer", ErrToken)
