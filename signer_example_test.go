@@ -1,7 +1,9 @@
 package webhook_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -88,6 +90,63 @@ func ExampleNewKeyring() {
 	// webhook.Keyring(2 keys, sealing with "2026") <nil>
 	// whsec_… <nil>
 	// true
+}
+
+// kms stands for the client of a key management service that knows no associated data.
+type kms struct{ calls int }
+
+func (k *kms) encrypt(plaintext []byte) []byte { return append([]byte("kms:"), plaintext...) }
+
+func (k *kms) decrypt(ciphertext []byte) ([]byte, error) {
+	k.calls++
+	plaintext, ok := bytes.CutPrefix(ciphertext, []byte("kms:"))
+	if !ok {
+		return nil, errors.New("not a ciphertext of this service")
+	}
+	return bytes.Clone(plaintext), nil
+}
+
+// kmsBox makes a webhook.SecretBox of it: a digest of the associated data is sealed
+// together with the plaintext and compared when it is opened.
+type kmsBox struct{ kms *kms }
+
+func (b kmsBox) Seal(_ context.Context, plaintext, associated []byte) ([]byte, error) {
+	digest := sha256.Sum256(associated)
+	return b.kms.encrypt(append(digest[:], plaintext...)), nil
+}
+
+func (b kmsBox) Open(_ context.Context, sealed, associated []byte) ([]byte, error) {
+	opened, err := b.kms.decrypt(sealed)
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(associated)
+	plaintext, ok := bytes.CutPrefix(opened, digest[:])
+	if !ok {
+		return nil, errors.New("sealed for another endpoint")
+	}
+	return plaintext, nil
+}
+
+func ExampleCachedSecretBox() {
+	service := &kms{}
+	box := webhook.CachedSecretBox(kmsBox{service}, 10*time.Minute, 0)
+
+	ctx, where := context.Background(), []byte("tenant, endpoint and secret id")
+	sealed, _ := box.Seal(ctx, []byte("whsec_…"), where)
+	for range 3 {
+		opened, err := box.Open(ctx, sealed, where)
+		fmt.Println(string(opened), err)
+	}
+	_, err := box.Open(ctx, sealed, []byte("another endpoint"))
+	fmt.Println(err)
+	fmt.Println(service.calls, "calls")
+	// Output:
+	// whsec_… <nil>
+	// whsec_… <nil>
+	// whsec_… <nil>
+	// sealed for another endpoint
+	// 2 calls
 }
 
 func ExampleAuthenticatorFunc() {
