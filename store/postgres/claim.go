@@ -36,15 +36,19 @@ LEFT JOIN LATERAL (SELECT next_attempt_at AS due FROM {{schema}}.delivery
 WHERE e.id IS NOT NULL AND num_nonnulls(l0.due, l1.due, l2.due) > 0
 LIMIT $3::integer`
 
-// One look into the index per request, from the end that it asks for. Rides on
-// endpoint_pkey, delivery_claim_idx (the rows are found in order, so nothing is
+// One look into the index per request, from the end that it asks for. The limits
+// leave the planner no choice but to look up each one. Rides on endpoint_pkey, delivery_claim_idx (the rows are found in order, so nothing is
 // sorted), the rows' own addresses (they are locked, so they stay where they
 // are) and event_pkey.
 const claimSQL = `
 WITH oldest AS (
     SELECT d.row, d.taken_over, false AS newest, p.revision
     FROM unnest($4::uuid[], $5::smallint[], $6::bigint[]) AS r (endpoint_id, lane, wanted)
-    JOIN {{schema}}.endpoint p ON p.id = r.endpoint_id AND p.state = 'active' AND p.deleted_at IS NULL
+    CROSS JOIN LATERAL (
+        SELECT revision FROM {{schema}}.endpoint
+        WHERE id = r.endpoint_id AND state = 'active' AND deleted_at IS NULL
+        LIMIT 1
+    ) p
     CROSS JOIN LATERAL (
         SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
@@ -56,7 +60,11 @@ WITH oldest AS (
 ), newest AS (
     SELECT d.row, d.taken_over, true AS newest, p.revision
     FROM unnest($7::uuid[], $8::smallint[], $9::bigint[]) AS r (endpoint_id, lane, wanted)
-    JOIN {{schema}}.endpoint p ON p.id = r.endpoint_id AND p.state = 'active' AND p.deleted_at IS NULL
+    CROSS JOIN LATERAL (
+        SELECT revision FROM {{schema}}.endpoint
+        WHERE id = r.endpoint_id AND state = 'active' AND deleted_at IS NULL
+        LIMIT 1
+    ) p
     CROSS JOIN LATERAL (
         SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane

@@ -186,6 +186,11 @@ func (s *core) listDeliveries(ctx context.Context, p webhook.ListDeliveriesParam
 		if len(conditions) > 0 {
 			b += "\n    WHERE " + strings.Join(conditions, " AND ")
 		}
+		if p.EventID != uuid.Nil {
+			// All of an event's deliveries are found first: the planner likes to
+			// look for them among the newest of all, in order.
+			b = "SELECT * FROM (" + b + " OFFSET 0) d"
+		}
 		b += "\n    ORDER BY d.id DESC LIMIT " + limit
 		if each != "" {
 			b = "SELECT d.* FROM unnest(" + each + ") AS o (id) CROSS JOIN LATERAL (" + b + ") d"

@@ -92,7 +92,7 @@ WITH a AS MATERIALIZED (
 )
 SELECT delivery_id, lease_token FROM known WHERE NOT late`
 
-// Rides on endpoint_pkey and delivery_claim_idx.
+// Rides on endpoint_pkey and, in order, on delivery_claim_idx.
 const cancelSQL = `
 WITH gone AS (
     DELETE FROM {{schema}}.delivery
@@ -101,6 +101,7 @@ WITH gone AS (
         WHERE endpoint_id = $2::uuid AND lease_until <= $1::timestamptz
           AND EXISTS (SELECT FROM {{schema}}.endpoint
                       WHERE id = $2::uuid AND (state = 'disabled' OR deleted_at IS NOT NULL))
+        ORDER BY lane, next_attempt_at
         LIMIT $4::integer
         FOR UPDATE SKIP LOCKED
     ))

@@ -70,7 +70,7 @@ CREATE TABLE {{schema}}.delivery (
     event_type      text        NOT NULL,
     last_class      text        NOT NULL DEFAULT ''
 ) WITH (
-    fillfactor = 50,
+    fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
     autovacuum_analyze_scale_factor = 0.05, autovacuum_analyze_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0
