@@ -98,7 +98,7 @@ func TestEveryWayToGiveATransportKeepsItsURLRules(t *testing.T) {
 	})
 	replaced := tr.Wrap(func(http.RoundTripper) http.RoundTripper {
 		return roundTripFunc(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 202, Header: http.Header{}, Body: http.NoBody}, nil
+			return &http.Response{StatusCode: http.StatusAccepted, Header: http.Header{}, Body: http.NoBody}, nil
 		})
 	})
 	for name, c := range map[string]struct {
@@ -130,7 +130,7 @@ func TestEveryWayToGiveATransportKeepsItsURLRules(t *testing.T) {
 func TestATransportOfTheUsersOwnGetsTheDefaultURLRules(t *testing.T) {
 	t.Parallel()
 	client, err := newEgressClient(roundTripFunc(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 204, Header: http.Header{}, Body: http.NoBody}, nil
+		return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody}, nil
 	}), time.Second)
 	require.NoError(t, err)
 	assert.Equal(t, 204, client.Do(t.Context(), egress.Request{URL: "https://h.example/"}).Status)

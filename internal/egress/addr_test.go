@@ -86,10 +86,26 @@ func TestA30ControlRefusesWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t, loopback())
 	for _, c := range []struct{ network, address string }{
-		{"tcp4", ""}, {"tcp4", ":80"}, {"tcp4", "host:80"}, {"tcp6", "[::1%lo]:80"}, {"tcp4", "1.2.3.4"}, {"tcp4", "1.2.3.4:"},
-		{"unix", "/var/run/docker.sock"}, {"unix", "127.0.0.1:80"}, {"udp4", "127.0.0.1:80"}, {"udp6", "[::1]:80"}, {"", "127.0.0.1:80"},
-		{"tcp", "127.0.0.1:80"}, {"ip4", "127.0.0.1:80"}, {"tcp4", "127.0.0.1:0"}, {"tcp4", "127.0.0.1:65536"}, {"tcp4", "0.0.0.0:80"}, {"tcp6", "[::]:80"},
-		{"tcp4", "127.0.0.1:80:80"}, {"tcp6", "::1:80"}, {"tcp4", "[127.0.0.1]:80"},
+		{"tcp4", ""},
+		{"tcp4", ":80"},
+		{"tcp4", "host:80"},
+		{"tcp6", "[::1%lo]:80"},
+		{"tcp4", "1.2.3.4"},
+		{"tcp4", "1.2.3.4:"},
+		{"unix", "/var/run/docker.sock"},
+		{"unix", "127.0.0.1:80"},
+		{"udp4", "127.0.0.1:80"},
+		{"udp6", "[::1]:80"},
+		{"", "127.0.0.1:80"},
+		{"tcp", "127.0.0.1:80"},
+		{"ip4", "127.0.0.1:80"},
+		{"tcp4", "127.0.0.1:0"},
+		{"tcp4", "127.0.0.1:65536"},
+		{"tcp4", "0.0.0.0:80"},
+		{"tcp6", "[::]:80"},
+		{"tcp4", "127.0.0.1:80:80"},
+		{"tcp6", "::1:80"},
+		{"tcp4", "[127.0.0.1]:80"},
 	} {
 		assert.ErrorIs(t, g.Control(t.Context(), c.network, c.address, nil), egress.ErrBlocked, "%s %q", c.network, c.address)
 	}

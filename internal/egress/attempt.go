@@ -179,9 +179,6 @@ func (a *attempt) sent(c Class) bool {
 	if a.gotConn.Load() {
 		return true
 	}
-	switch c {
-	case ClassBlocked, ClassConnect, ClassDNS, ClassProxy:
-		return false
-	}
-	return !a.guarded.Load()
+	early := c == ClassBlocked || c == ClassConnect || c == ClassDNS || c == ClassProxy
+	return !early && !a.guarded.Load()
 }

@@ -32,6 +32,7 @@ func benchHeader() http.Header {
 }
 
 func benchReceiver(b *testing.B) string {
+	b.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(ok))
 	b.Cleanup(srv.Close)
 	return srv.URL + "/in?x=1"
@@ -39,6 +40,7 @@ func benchReceiver(b *testing.B) string {
 
 // guarded returns a function that sends one event through a Client.
 func guarded(b *testing.B) func(url string) error {
+	b.Helper()
 	c := newClient(b, loopback(), egress.TransportConfig{MaxIdlePerTarget: 64})
 	return func(url string) error {
 		res := c.Do(context.Background(), egress.Request{URL: url, Body: payload, Header: benchHeader()})
@@ -48,6 +50,7 @@ func guarded(b *testing.B) func(url string) error {
 
 // bare returns a function that sends one event through an ordinary http.Client.
 func bare(b *testing.B) func(url string) error {
+	b.Helper()
 	tr := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
 	b.Cleanup(tr.CloseIdleConnections)
 	c := &http.Client{Transport: tr, Timeout: 10 * time.Second}
@@ -105,6 +108,7 @@ func BenchmarkClient(b *testing.B)     { one(b, guarded(b)) }
 func BenchmarkBareClient(b *testing.B) { one(b, bare(b)) }
 
 func one(b *testing.B, send func(string) error) {
+	b.Helper()
 	url := benchReceiver(b)
 	b.ReportAllocs()
 	for b.Loop() {

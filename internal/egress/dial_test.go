@@ -269,6 +269,7 @@ func TestAPolicyChangeEndsPooledConnections(t *testing.T) {
 			conns.Add(1)
 		case http.StateClosed:
 			closed <- struct{}{}
+		default:
 		}
 	}
 	srv.Start()
@@ -380,7 +381,7 @@ func TestExcerptsOfPrivateAddressesAreWithheld(t *testing.T) {
 	}
 	srv := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "http://internal/")
-		w.WriteHeader(302)
+		w.WriteHeader(http.StatusFound)
 		_, _ = io.WriteString(w, "secret")
 	})
 	c := newClient(t, p, egress.TransportConfig{})

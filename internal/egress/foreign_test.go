@@ -123,12 +123,13 @@ func TestTimeLimitsHaveDefaultsAndACeiling(t *testing.T) {
 
 func TestClientsAndTransportsThatAreRefused(t *testing.T) {
 	t.Parallel()
+	nobody := roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.EOF })
 	g := newGuard(t, egress.Policy{})
 	for text, cfg := range map[string]egress.ClientConfig{
-		"Guard is required":     {Transport: http.DefaultTransport},
+		"Guard is required":     {Transport: nobody},
 		"Transport is required": {Guard: g},
-		"Timeout is -1ns":       {Guard: g, Transport: http.DefaultTransport, Timeout: -1},
-		"BodyTimeout is 11m0s":  {Guard: g, Transport: http.DefaultTransport, BodyTimeout: 11 * time.Minute},
+		"Timeout is -1ns":       {Guard: g, Transport: nobody, Timeout: -1},
+		"BodyTimeout is 11m0s":  {Guard: g, Transport: nobody, BodyTimeout: 11 * time.Minute},
 	} {
 		_, err := egress.NewClient(cfg)
 		assert.ErrorContains(t, err, text)

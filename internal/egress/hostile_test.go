@@ -483,7 +483,7 @@ func TestRetryAfterIsHandedOnAsItCame(t *testing.T) { // R10, R11: its meaning i
 	for _, v := range []string{"120", "-5", "soon", "99999999999999999999", "Fri, 31 Dec 9999 23:59:59 GMT", strings.Repeat("9", 500)} {
 		srv := receiver(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", v)
-			w.WriteHeader(429)
+			w.WriteHeader(http.StatusTooManyRequests)
 		})
 		res := post(t, newClient(t, loopback(), egress.TransportConfig{}), srv.URL)
 		assert.Equal(t, egress.ClassHTTP4xx, res.Class)

@@ -65,6 +65,7 @@ func receiver(t testing.TB, h http.HandlerFunc) *httptest.Server {
 
 // answer is a receiver that reads the request and answers with status and body.
 func answer(t testing.TB, status int, body string) *httptest.Server {
+	t.Helper()
 	return receiver(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(status)

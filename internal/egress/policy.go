@@ -92,11 +92,8 @@ var servicePorts = []uint16{
 	10080, 10250, 10255, 11211, 15432, 26379, 27017, 27018, 27019,
 }
 
-func defaultPorts(http bool) []PortRange {
-	ports := []PortRange{Port(443)}
-	if http {
-		ports = append(ports, Port(80))
-	}
+// defaultPorts returns ports and those from 1024 on that belong to no known service.
+func defaultPorts(ports ...PortRange) []PortRange {
 	from := uint16(1024)
 	for _, p := range servicePorts {
 		if from < p {
@@ -186,10 +183,11 @@ func (r *rules) setPorts(ports []PortRange) error {
 		return fmt.Errorf("egress policy: Ports: %w", err)
 	}
 	if len(ports) == 0 {
-		r.ports = defaultPorts(r.http)
-		r.portText = "443 and 1024-65535 less the ports of well-known services"
+		const text = "443 and 1024-65535 less the ports of well-known services"
 		if r.http {
-			r.portText = "80, " + r.portText
+			r.ports, r.portText = defaultPorts(Port(443), Port(80)), "80, "+text
+		} else {
+			r.ports, r.portText = defaultPorts(Port(443)), text
 		}
 		return nil
 	}

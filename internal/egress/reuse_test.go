@@ -20,6 +20,7 @@ import (
 // keepAlive answers requests on one connection and asks before each whether to hang
 // up instead; n counts the requests of the connection from 0.
 func keepAlive(t testing.TB, hangUp func(n int, body []byte) bool) string {
+	t.Helper()
 	return raw(t, func(c net.Conn) {
 		br := bufio.NewReader(c)
 		for n := 0; ; n++ {
@@ -124,6 +125,7 @@ func TestB28RacingAnIdleTimeoutLosesNothing(t *testing.T) {
 type idleServer struct{ url string }
 
 func newIdleServer(t testing.TB, idle time.Duration) idleServer {
+	t.Helper()
 	return idleServer{url: raw(t, func(c net.Conn) {
 		br := bufio.NewReader(c)
 		for {

@@ -153,7 +153,10 @@ func TestR08BadTLSIsNeverSentTo(t *testing.T) {
 	assert.Zero(t, served.Load())
 }
 
-func closingPort(t testing.TB) string { return port2(t, raw(t, func(net.Conn) {})) }
+func closingPort(t testing.TB) string {
+	t.Helper()
+	return port2(t, raw(t, func(net.Conn) {}))
+}
 
 func port2(t testing.TB, url string) string {
 	t.Helper()
@@ -255,6 +258,7 @@ func TestPoolsOfEndpointsWithTLSOptionsAreBounded(t *testing.T) {
 			open.Add(1)
 		case http.StateClosed:
 			open.Add(-1)
+		default:
 		}
 	}
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{ca.certificate(t, soon, "h.test")}}

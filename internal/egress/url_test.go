@@ -128,7 +128,7 @@ func TestURLsThatAreAcceptedAreNormalised(t *testing.T) {
 		"https://xn--bcher-kva.test/":                    "https://xn--bcher-kva.test/",
 		"https://faß.example/":                           "https://xn--fa-hia.example/",
 		"https://a_b.example/":                           "https://a_b.example/", // B62
-		"https://例え.test/":                               "https://xn--r8jz45g.test/",
+		"https://παράδειγμα.test/":                       "https://xn--hxajbheg2az3al.test/",
 		"https://hooks。example/":                         "https://hooks.example/",
 		"https://1.1.1.1/":                               "https://1.1.1.1/",
 		"https://[2606:4700:4700::1111]/":                "https://[2606:4700:4700::1111]/",
