@@ -128,8 +128,10 @@ func newIdleServer(t testing.TB, idle time.Duration) idleServer {
 	t.Helper()
 	return idleServer{url: raw(t, func(c net.Conn) {
 		br := bufio.NewReader(c)
-		for {
-			_ = c.SetReadDeadline(time.Now().Add(idle))
+		for n := 0; ; n++ {
+			if n > 0 {
+				_ = c.SetReadDeadline(time.Now().Add(idle))
+			}
 			req, err := http.ReadRequest(br)
 			if err != nil {
 				return
