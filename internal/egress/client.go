@@ -131,7 +131,7 @@ type Result struct {
 	Status    int // 0 if no answer came
 
 	Truncated bool // the body was longer than Excerpt
-	Withheld  bool // Excerpt and Location are dropped: the peer is not public
+	Withheld  bool // Excerpt, BodyHash and Location are dropped: the peer is not public
 }
 
 // OK reports whether the receiver has the event.
@@ -246,7 +246,7 @@ func (c *Client) answer(a *attempt, resp *http.Response, r *Request, res *Result
 	a.limitBody(c.cfg.BodyTimeout)
 	readBody(resp, keep, res)
 	if !c.mayShow(a) {
-		res.Excerpt, res.Location, res.Withheld = nil, "", true
+		res.Excerpt, res.BodyHash, res.Location, res.Withheld = nil, nil, "", true
 	}
 }
 

@@ -390,6 +390,10 @@ func TestExcerptsOfPrivateAddressesAreWithheld(t *testing.T) {
 	assert.Empty(t, res.Excerpt)
 	assert.Empty(t, res.Location)
 	assert.True(t, res.Withheld)
+	res = post(t, c, answer(t, 200, "1234").URL)
+	assert.True(t, res.OK())
+	assert.Empty(t, res.Excerpt)
+	assert.Empty(t, res.BodyHash, "a hash of little is as good as the text")
 
 	// The same through a transport that is not ours.
 	foreign, err := egress.NewClient(egress.ClientConfig{Guard: c.Guard(), Transport: &http.Transport{DisableKeepAlives: true}})
