@@ -494,7 +494,7 @@ func TestRetryAfterIsHandedOnAsItCame(t *testing.T) { // R10, R11: its meaning i
 // TestB59 counts what a hundred silent receivers of each kind leave behind.
 func TestB59SilentReceiversLeaveNothingBehind(t *testing.T) {
 	const (
-		each  = 25 // of four kinds
+		each  = 25              // of four kinds
 		limit = 2 * time.Second // long enough that all of them wait at once
 	)
 	var open atomic.Int32
