@@ -156,9 +156,9 @@ func (c BreakerConfig) withDefaults() *BreakerConfig {
 type Breaker struct {
 	cfg *BreakerConfig
 
-	// While closed. The windows are made with the first attempt.
-	failed     *breakerWindow
-	slow       *breakerWindow
+	// While closed. The windows are made with the first attempt of their kind.
+	failed     *breakerWindow // all attempts, failures as failures
+	slow       *breakerWindow // slow attempts alone
 	lastRecord time.Time
 	streak     int // failures in a row
 
@@ -281,7 +281,6 @@ func (b *Breaker) recordProbe(now time.Time, o scheduler.Outcome) scheduler.Circ
 func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) scheduler.CircuitChange {
 	if b.failed == nil {
 		b.failed = newBreakerWindow(b.cfg, b.failureRatioReached)
-		b.slow = newBreakerWindow(b.cfg, b.latencyReached)
 	}
 	b.lastRecord = now
 	failed := a.Outcome == scheduler.Failure
@@ -290,10 +289,7 @@ func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) schedu
 	if !failed {
 		b.streak = 0
 	}
-	tripped := b.failed.add(failed)
-	tripped = b.slow.add(slow) || tripped
-	tripped = tripped || b.streakReached()
-	if tripped {
+	if b.failed.add(failed) || b.latencyReached(slow) || b.streakReached() {
 		flapped := b.remembersTrips(now) && now.Sub(b.closedAt) <= b.cfg.FlapWindow
 		if flapped {
 			b.flaps++
@@ -325,14 +321,30 @@ func (b *Breaker) failureRatioReached(c gobreaker.Counts) bool {
 		float64(c.TotalFailures) >= b.cfg.FailureRatio*float64(n)
 }
 
-// latencyReached reports whether the p99 is over the threshold, with slow
-// attempts counted as failures of the window. Of n latencies in ascending order
-// the p99 is the one at floor(0.99(n-1)), counted from 0: so a single outlier
-// among twenty is none.
-func (b *Breaker) latencyReached(c gobreaker.Counts) bool {
-	n := attemptsIn(c)
-	return n >= b.cfg.MinAttempts && int(c.TotalFailures) >= n-99*(n-1)/100
+// latencyReached counts an attempt that was slow, and reports whether the p99 is
+// over the threshold. Of n latencies in ascending order the p99 is the one at
+// floor(0.99(n-1)), counted from 0: a single outlier among twenty is none. Only
+// slow attempts are in the second window, so that endpoints without any need no
+// second one.
+func (b *Breaker) latencyReached(slow bool) bool {
+	if slow {
+		if b.slow == nil {
+			b.slow = newBreakerWindow(b.cfg, never)
+		}
+		b.slow.add(true)
+	}
+	if b.slow == nil {
+		return false
+	}
+	count := b.slow.attempts()
+	if count == 0 {
+		b.slow = nil
+	}
+	n := b.failed.attempts()
+	return n >= b.cfg.MinAttempts && count >= n-99*(n-1)/100
 }
+
+func never(gobreaker.Counts) bool { return false }
 
 func (b *Breaker) streakReached() bool {
 	if b.cfg.ConsecutiveFailures < 0 || b.streak < b.cfg.ConsecutiveFailures {
@@ -469,8 +481,11 @@ func (w *breakerWindow) add(bad bool) bool {
 	return w.trips(w.kernel.Counts())
 }
 
-// attempts is how many the window holds; fresh right after add.
-func (w *breakerWindow) attempts() int { return attemptsIn(w.kernel.Counts()) }
+// attempts is how many the window holds.
+func (w *breakerWindow) attempts() int {
+	w.kernel.State() // lets time pass for the counts, which Counts alone does not
+	return attemptsIn(w.kernel.Counts())
+}
 
 // attemptsIn counts what has ended; Requests would count what is under way too.
 func attemptsIn(c gobreaker.Counts) int { return int(c.TotalSuccesses) + int(c.TotalFailures) }
