@@ -35,7 +35,7 @@ func audit(t require.TestingT, s *Scheduler, flying []*Flight) {
 		flyingReplays[f.ep] += boolInt(f.lane == Replay && !f.test)
 		probes[f.ep] += boolInt(f.probe && f.ep.probe == f)
 	}
-	tenants := map[*tenant][3]int{}
+	tenants := map[*tenant][4]int{}
 	var positionsSeen [positions]int
 	for _, e := range s.endpoints {
 		positionsSeen[e.pos]++
@@ -61,6 +61,7 @@ func audit(t require.TestingT, s *Scheduler, flying []*Flight) {
 		c[0] += e.reserved
 		c[1] += boolInt(e.pos == queued)
 		c[2] += boolInt(e.pos == byTenant)
+		c[3] += boolInt(e.pos == claiming)
 		tenants[e.tenant] = c
 		require.Equal(t, e.pos == gated, e.waiting != nil)
 		if e.pos == timed {
@@ -80,8 +81,8 @@ func audit(t require.TestingT, s *Scheduler, flying []*Flight) {
 	}
 	active := 0
 	for _, tn := range s.tenants {
-		require.Equal(t, tenants[tn], [3]int{tn.reserved, tn.queue.n, tn.held.n}, "tenant %s", tn.name)
-		require.Equal(t, tn.queue.n > 0, tn.active)
+		require.Equal(t, tenants[tn], [4]int{tn.reserved, tn.queue.n, tn.held.n, tn.claiming}, "tenant %s", tn.name)
+		require.Equal(t, tn.queue.n+tn.claiming > 0, tn.active)
 		active += boolInt(tn.active)
 		if tn.held.n > 0 {
 			require.NotZero(t, tn.timer.pos)

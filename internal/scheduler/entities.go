@@ -70,6 +70,7 @@ type endpoint struct {
 	probe        *Flight // the probe in flight that counts
 	backlog      *backlog
 
+	served uint64 // number of the last slot granted
 	// The grant of the present Plan, so that a second turn adds to it.
 	planned  uint64
 	grantIdx int
@@ -98,21 +99,20 @@ type tenant struct {
 	bucket *bucket
 	queue  epList
 	held   epList // endpoints that wait for the tenant's rate
+	// claiming counts its endpoints with a grant that is not settled.
+	claiming int
 	// reserved counts the slots of its endpoints that are granted and not
 	// started: each has a token of the tenant's rate set aside.
 	reserved int
 	timer    timer
 	deficit  float64
 	served   bool // has got its quantum of this turn
-	// owed is what was left of its turn when its last queued endpoint went to
-	// claim: it goes on with it, at the head, if that endpoint wants more.
-	owed   float64
-	active bool // is in the ring
-	prev   *tenant
-	next   *tenant
+	active   bool // is in the ring
+	prev     *tenant
+	next     *tenant
 }
 
-// ring is the round of tenants that have queued endpoints.
+// ring is the round of tenants that have queued or claiming endpoints.
 type ring struct {
 	head *tenant
 	n    int

@@ -258,15 +258,22 @@ func (s *Scheduler) move(e *endpoint, pos position) {
 		e.waiting.gate.leave(e)
 	case byTenant:
 		e.tenant.held.remove(e)
-	case idle, timed, claiming, slots:
+	case claiming:
+		e.tenant.claiming--
+	case idle, timed, slots:
 	}
 	e.pos = pos
 	switch pos {
 	case queued:
-		s.enqueue(e, old)
+		s.enqueue(e)
 	case byTenant:
 		e.tenant.held.pushBack(e)
-	case idle, timed, claiming, slots, gated:
+	case claiming:
+		e.tenant.claiming++
+	case idle, timed, slots, gated:
+	}
+	if old == queued || old == claiming {
+		s.retire(e.tenant)
 	}
 	contends := e.contends()
 	if contends == wasContending && old != queued {
@@ -279,20 +286,24 @@ func (s *Scheduler) move(e *endpoint, pos position) {
 	}
 }
 
-func (s *Scheduler) enqueue(e *endpoint, from position) {
+func (s *Scheduler) enqueue(e *endpoint) {
 	t := e.tenant
-	if s.cfg.Off.has(FairShare) && e.hasBacklog {
-		t.queue.pushFront(e) // whoever has work is served as long as it has
-	} else {
+	switch {
+	case s.cfg.Off.has(FairShare) && e.hasBacklog:
+		t.queue.insert(e, nil) // whoever has work is served as long as it has
+	case s.settling:
+		// Claims are settled in any order. The turn among the endpoints of one
+		// plan is by who was served last.
+		after := t.queue.tail
+		for after != nil && after.planned == e.planned && after.served > e.served {
+			after = after.prev
+		}
+		t.queue.insert(e, after)
+	default:
 		t.queue.pushBack(e)
 	}
 	if !t.active {
 		s.ring.add(t)
-		if from == idle && t.owed >= 1 {
-			t.served, t.deficit = true, t.owed
-			s.ring.head = t
-		}
-		t.owed = 0
 	}
 	e.offered = 0
 	e.host.gate.queued++
@@ -307,15 +318,18 @@ func (s *Scheduler) enqueue(e *endpoint, from position) {
 	}
 }
 
+// retire takes a tenant without any work out of the ring. One whose endpoints
+// are all claiming stays: it keeps its place and what it has left of its turn
+// for when they come back for more.
+func (s *Scheduler) retire(t *tenant) {
+	if t.active && t.queue.n == 0 && t.claiming == 0 && !s.settling {
+		s.ring.remove(t)
+	}
+}
+
 func (s *Scheduler) unqueue(e *endpoint) {
 	t := e.tenant
 	t.queue.remove(e)
-	if t.queue.n == 0 && t.active {
-		if t == s.ring.head && t.served {
-			t.owed = t.deficit
-		}
-		s.ring.remove(t)
-	}
 	e.host.gate.queued--
 	if e.offered&atSlow != 0 {
 		s.slow.queued--

@@ -12,8 +12,12 @@ func (s *Scheduler) Plan(now time.Time, limit int, into []Grant) []Grant {
 	s.plan++
 	base := len(into)
 	left := min(limit, s.cfg.GlobalMax-s.inFlight-s.reserved)
-	for left > 0 && s.ring.n > 0 {
+	for left > 0 && s.positions[queued] > 0 {
 		t := s.ring.head
+		if t.queue.n == 0 {
+			s.ring.turn()
+			continue
+		}
 		if !t.served {
 			t.served = true
 			t.deficit += float64(s.cfg.Quantum) * t.weight
@@ -78,6 +82,8 @@ func (s *Scheduler) advance(now time.Time, n int64) {
 
 // grantSlot gives one slot of the verdict's lane.
 func (s *Scheduler) grantSlot(now time.Time, e *endpoint, v verdict, g *Grant) {
+	s.served++
+	e.served = s.served
 	e.reserved++
 	s.reserved++
 	e.tenant.reserved++
@@ -139,7 +145,7 @@ func (s *Scheduler) grantFirst(now time.Time, e *endpoint, g *Grant) {
 // without another call before it: now, if it could already, and false if only
 // Ready, Settle or Done can change anything.
 func (s *Scheduler) NextWake(now time.Time) (time.Time, bool) {
-	if s.ring.n > 0 && s.inFlight+s.reserved < s.cfg.GlobalMax {
+	if s.positions[queued] > 0 && s.inFlight+s.reserved < s.cfg.GlobalMax {
 		return now, true
 	}
 	if len(s.timers) == 0 {

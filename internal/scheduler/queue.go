@@ -6,25 +6,21 @@ type epList struct {
 	n          int
 }
 
-func (l *epList) pushBack(e *endpoint) {
-	e.prev, e.next, e.list = l.tail, nil, l
-	if l.tail == nil {
-		l.head = e
-	} else {
-		l.tail.next = e
-	}
-	l.tail = e
-	l.n++
-}
+func (l *epList) pushBack(e *endpoint) { l.insert(e, l.tail) }
 
-func (l *epList) pushFront(e *endpoint) {
-	e.prev, e.next, e.list = nil, l.head, l
-	if l.head == nil {
+// insert puts e behind after, or at the front if that is nil.
+func (l *epList) insert(e, after *endpoint) {
+	e.prev, e.list = after, l
+	if after == nil {
+		e.next, l.head = l.head, e
+	} else {
+		e.next, after.next = after.next, e
+	}
+	if e.next == nil {
 		l.tail = e
 	} else {
-		l.head.prev = e
+		e.next.prev = e
 	}
-	l.head = e
 	l.n++
 }
 

@@ -23,6 +23,8 @@ type Scheduler struct {
 	replay   gate
 
 	plan      uint64 // number of the present Plan
+	settling  bool   // in Settle: an endpoint comes back from a claim
+	served    uint64 // slots granted so far
 	grants    uint64
 	attempts  uint64
 	retries   uint64
@@ -190,8 +192,18 @@ func (s *Scheduler) joinTenant(e *endpoint, old EndpointSpec) {
 		t := s.tenant(e.spec.Tenant)
 		t.refs++
 		t.reserved += e.reserved
+		if e.pos == claiming {
+			t.claiming++
+			if !t.active {
+				s.ring.add(t)
+			}
+		}
 		if e.tenant != nil {
 			e.tenant.reserved -= e.reserved
+			if e.pos == claiming {
+				e.tenant.claiming--
+				s.retire(e.tenant)
+			}
 			s.leaveTenant(e)
 		}
 		e.tenant = t
@@ -332,8 +344,11 @@ func (s *Scheduler) Settle(now time.Time, g Grant, got Claimed) {
 			e.ready[Replay] = e.ready[Replay] || g.Replay > 0
 		}
 	}
+	s.settling = true
 	s.move(e, idle)
 	s.place(now, e)
+	s.settling = false
+	s.retire(e.tenant)
 	s.dropIfDone(e)
 }
 
@@ -426,6 +441,9 @@ func (s *Scheduler) Start(now time.Time, id ID, a Attempt) (*Flight, Wait) {
 	e.budget.count(n, retry)
 	s.attempts++
 	s.retries += uint64(boolInt(retry))
+	if e.why == WaitRetryBudget {
+		s.place(now, e) // one more attempt may allow one more retry
+	}
 	if e.circuit == nil && !s.cfg.Off.has(CircuitBreaking) {
 		e.circuit = s.cfg.NewCircuit(e.spec)
 	}
