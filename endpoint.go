@@ -1,5 +1,15 @@
 package webhook
 
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+)
+
 // EndpointState says whether an endpoint is being sent to.
 type EndpointState string
 
@@ -12,3 +22,206 @@ const (
 	// EndpointDisabled is sent nothing, and its deliveries are cancelled.
 	EndpointDisabled EndpointState = "disabled"
 )
+
+// Limits of an endpoint's fields.
+const (
+	maxPatterns         = 100
+	maxDescriptionBytes = 1024
+	maxFilterBytes      = 16 << 10
+	maxEndpointTimeout  = 30 * time.Second // DESIGN.md §2
+	maxEndpointInFlight = 10_000
+)
+
+// Endpoint is a tenant's URL with the events it subscribes to.
+type Endpoint struct {
+	ID uuid.UUID
+
+	// EndpointParams are the endpoint's settings. Secret is zero except in what
+	// Create and RotateSecret return.
+	EndpointParams
+
+	State EndpointState
+	// StateReason says why the state is what it is; empty for a new endpoint.
+	StateReason    string
+	StateChangedAt time.Time
+	// Secrets tells of the signing secrets that are in use, the current one
+	// first, without showing them.
+	Secrets []SecretInfo
+	// Revision grows with every change. Give it to [EndpointUpdate.IfRevision]
+	// to refuse an update that would overwrite someone else's.
+	Revision  int64
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
+// EndpointParams describe an endpoint to [Endpoints.Create].
+type EndpointParams struct {
+	// Tenant owns the endpoint and alone sends events to it. Required, unless
+	// [Config.SingleTenant] is set.
+	Tenant string
+
+	// URL is where deliveries are posted to. It must keep the rules of
+	// [Config.Transport]; by default that is a public https URL. It is stored as it
+	// will be sent: host in lower-case ASCII, no default port, no fragment.
+	URL string
+
+	// Types are the patterns of the event types subscribed to: "*" for all,
+	// "order.*" for whatever begins with "order.", or an exact type. At least
+	// one, at most 100. An event that several of them match is delivered once.
+	Types []string
+
+	// Description is for people. At most 1,024 bytes.
+	Description string
+
+	// Filter narrows the subscription to payloads that meet a condition, such as
+	// {"data.amount": {"$gte": 1000}}. Empty means all. At most 16 KiB.
+	Filter json.RawMessage
+
+	// Headers are sent with every request. Names that the protocol or the
+	// signature need are refused; at most 20 headers and 4 KiB in all. They are
+	// sealed at rest like secrets.
+	Headers map[string]string
+
+	// MaxInFlight caps the requests in flight to this endpoint. Zero means the
+	// dispatcher's [DispatcherConfig.MaxInFlightPerEndpoint].
+	MaxInFlight int
+
+	// Secret signs the requests. Zero means that one is generated. Create and
+	// RotateSecret return it once; reads leave it zero.
+	Secret Secret
+
+	// Timeout bounds each attempt as a whole. Zero means the dispatcher's
+	// [DispatcherConfig.RequestTimeout]; at most 30 s.
+	Timeout time.Duration
+}
+
+// SecretInfo tells of a signing secret without showing it.
+type SecretInfo struct {
+	ID        uuid.UUID
+	Hint      string // the prefix and the last four characters
+	CreatedAt time.Time
+	// ExpiresAt is when a secret that was rotated out stops signing; zero for
+	// the current one.
+	ExpiresAt time.Time
+}
+
+// EndpointUpdate says what [Endpoints.Update] changes. Nil fields stay.
+type EndpointUpdate struct {
+	URL         *string
+	Types       []string
+	Description *string
+	Filter      *json.RawMessage
+	Headers     *map[string]string
+	MaxInFlight *int
+	Timeout     *time.Duration
+
+	// IfRevision, unless zero, refuses the update with ErrConflict when the
+	// endpoint's revision is a different one.
+	IfRevision int64
+}
+
+func (u EndpointUpdate) applyTo(p *EndpointParams) {
+	set(&p.URL, u.URL)
+	set(&p.Description, u.Description)
+	set(&p.Filter, u.Filter)
+	set(&p.Headers, u.Headers)
+	set(&p.MaxInFlight, u.MaxInFlight)
+	set(&p.Timeout, u.Timeout)
+	if u.Types != nil {
+		p.Types = u.Types
+	}
+}
+
+func set[T any](dst, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// endpointOptions is the JSON document in EndpointRecord.Options: what no SQL
+// statement needs to see.
+type endpointOptions struct {
+	Description string          `json:"description,omitempty"`
+	Filter      json.RawMessage `json:"filter,omitempty"`
+	MaxInFlight int             `json:"max_in_flight,omitempty"`
+	TimeoutMS   int64           `json:"timeout_ms,omitempty"`
+}
+
+// sealedSecret is one entry of the JSON document in EndpointRecord.Secrets.
+type sealedSecret struct {
+	ID        uuid.UUID `json:"id"`
+	Sealed    []byte    `json:"sealed"`
+	Hint      string    `json:"hint"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// endpointFromRecord reads an endpoint as stored. Headers stay sealed, and are
+// not part of the result.
+func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
+	var o endpointOptions
+	if len(r.Options) > 0 {
+		if err := json.Unmarshal(r.Options, &o); err != nil {
+			return Endpoint{}, fmt.Errorf("read options of endpoint %s: %w", r.ID, err)
+		}
+	}
+	secrets, err := secretsOf(r)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e := Endpoint{
+		ID: r.ID,
+		EndpointParams: EndpointParams{
+			Tenant:      r.Tenant,
+			URL:         r.URL,
+			Types:       slices.Clone(r.Types),
+			Description: o.Description,
+			Filter:      o.Filter,
+			MaxInFlight: o.MaxInFlight,
+			Timeout:     time.Duration(o.TimeoutMS) * time.Millisecond,
+		},
+		State:          r.State,
+		StateReason:    r.StateReason,
+		StateChangedAt: r.StateChangedAt,
+		Revision:       r.Revision,
+		CreatedAt:      r.CreatedAt,
+		UpdatedAt:      r.UpdatedAt,
+	}
+	for _, s := range secrets {
+		e.Secrets = append(e.Secrets, SecretInfo{ID: s.ID, Hint: s.Hint, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt})
+	}
+	return e, nil
+}
+
+func secretsOf(r *EndpointRecord) ([]sealedSecret, error) {
+	var secrets []sealedSecret
+	if err := json.Unmarshal(r.Secrets, &secrets); err != nil {
+		return nil, fmt.Errorf("read secrets of endpoint %s: %w", r.ID, err)
+	}
+	return secrets, nil
+}
+
+// putParams writes the parameters, but for Tenant, Secret and Headers, into the
+// record.
+func putParams(r *EndpointRecord, p *EndpointParams) error {
+	options, err := json.Marshal(endpointOptions{
+		Description: p.Description,
+		Filter:      p.Filter,
+		MaxInFlight: p.MaxInFlight,
+		TimeoutMS:   p.Timeout.Milliseconds(),
+	})
+	if err != nil {
+		return fmt.Errorf("write options of endpoint %s: %w", r.ID, err)
+	}
+	r.URL = p.URL
+	r.Types = slices.Compact(slices.Sorted(slices.Values(p.Types)))
+	r.Options = options
+	return nil
+}
+
+func cloneHeaders(h map[string]string) map[string]string {
+	if len(h) == 0 {
+		return nil
+	}
+	return maps.Clone(h)
+}

@@ -56,8 +56,22 @@ func (e *InvalidError) Is(target error) bool {
 // Unwrap returns the error that explains the refusal further, if there is one.
 func (e *InvalidError) Unwrap() error { return e.cause }
 
+// in names the object that the refused field belongs to.
+func (e *InvalidError) in(object string) *InvalidError {
+	e.Field = object + "." + e.Field
+	return e
+}
+
 func invalid(field, problem string) *InvalidError {
 	return &InvalidError{Field: field, Problem: problem}
+}
+
+// asInvalid makes an InvalidError of any refusal.
+func asInvalid(field string, err error) *InvalidError {
+	if e, ok := errors.AsType[*InvalidError](err); ok {
+		return e
+	}
+	return &InvalidError{Field: field, Problem: err.Error(), cause: err}
 }
 
 func tooLong(field string, size, limit int) *InvalidError {

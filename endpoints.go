@@ -1,0 +1,438 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/filter"
+	"github.com/outhook/webhook/internal/matcher"
+)
+
+// Defaults and limits of secret rotation (DESIGN.md §5).
+const (
+	// DefaultSecretOverlap is how long a secret that was rotated out goes on
+	// signing beside the new one.
+	DefaultSecretOverlap = 24 * time.Hour
+	// MaxSecretOverlap is the longest such time.
+	MaxSecretOverlap = 7 * 24 * time.Hour
+
+	// maxActiveSecrets bounds the signatures in one request, and so how often a
+	// secret may be rotated within the overlap.
+	maxActiveSecrets = 20
+)
+
+// maxListLimit is the largest page of a list; a larger or missing limit means it.
+const maxListLimit = 1000
+
+// Endpoints manages endpoints. Changes reach every dispatcher within a second.
+// It is safe for concurrent use. Get it from [Hooks.Endpoints].
+type Endpoints struct {
+	core *core
+}
+
+// Create makes an endpoint and returns it with its secret, which no later read
+// shows again. Refused parameters give an [InvalidError].
+func (s *Endpoints) Create(ctx context.Context, p EndpointParams) (Endpoint, error) {
+	if err := s.core.limits.checkTenant("Tenant", p.Tenant); err != nil {
+		return Endpoint{}, err.in("EndpointParams")
+	}
+	if err := s.check(&p); err != nil {
+		return Endpoint{}, err
+	}
+	if p.Secret.IsZero() {
+		p.Secret = NewSecret()
+	}
+	now, err := s.core.now(ctx)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("make an endpoint id: %w", err)
+	}
+	rec := EndpointRecord{
+		ID:             id,
+		Tenant:         p.Tenant,
+		State:          EndpointActive,
+		StateChangedAt: now,
+		CreatedAt:      now,
+		UpdatedAt:      now,
+	}
+	if err := putParams(&rec, &p); err != nil {
+		return Endpoint{}, err
+	}
+	if err := s.putHeaders(ctx, &rec, p.Headers); err != nil {
+		return Endpoint{}, err
+	}
+	first, err := s.seal(ctx, &rec, p.Secret, now)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if err := putSecrets(&rec, []sealedSecret{first}); err != nil {
+		return Endpoint{}, err
+	}
+	rec, err = s.core.backend.CreateEndpoint(ctx, rec)
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("create endpoint: %w", err)
+	}
+	s.changed()
+	return s.withSecret(rec, p.Headers, p.Secret)
+}
+
+// Get returns an endpoint, or ErrNotFound.
+func (s *Endpoints) Get(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
+	rec, err := s.core.backend.GetEndpoint(ctx, scope, id)
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("get endpoint %s: %w", id, err)
+	}
+	return s.read(ctx, &rec)
+}
+
+// List returns up to limit endpoints in the order of their creation, after the
+// one with the id after; the zero id starts at the beginning. A limit of zero or
+// over 1,000 means 1,000.
+func (s *Endpoints) List(ctx context.Context, scope Scope, after uuid.UUID, limit int) ([]Endpoint, error) {
+	if limit <= 0 || limit > maxListLimit {
+		limit = maxListLimit
+	}
+	recs, err := s.core.backend.ListEndpoints(ctx, ListEndpointsParams{Scope: scope, After: after, Limit: limit})
+	if err != nil {
+		return nil, fmt.Errorf("list endpoints: %w", err)
+	}
+	list := make([]Endpoint, len(recs))
+	for i := range recs {
+		if list[i], err = s.read(ctx, &recs[i]); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// Update changes an endpoint's settings. Attempts that begin after it use the
+// new ones, also those of deliveries that were pending.
+func (s *Endpoints) Update(ctx context.Context, scope Scope, id uuid.UUID, u EndpointUpdate) (Endpoint, error) {
+	return s.change(ctx, scope, id, u.IfRevision, func(ctx context.Context, rec *EndpointRecord, e *Endpoint) error {
+		u.applyTo(&e.EndpointParams)
+		if err := s.check(&e.EndpointParams); err != nil {
+			return err
+		}
+		if u.Headers != nil {
+			if err := s.putHeaders(ctx, rec, e.Headers); err != nil {
+				return err
+			}
+		}
+		return putParams(rec, &e.EndpointParams)
+	})
+}
+
+// Pause stops sending to an endpoint and keeps its deliveries pending.
+func (s *Endpoints) Pause(ctx context.Context, scope Scope, id uuid.UUID, reason string) (Endpoint, error) {
+	return s.setState(ctx, scope, id, EndpointPaused, reason)
+}
+
+// Resume makes a paused endpoint active again.
+func (s *Endpoints) Resume(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
+	return s.setState(ctx, scope, id, EndpointActive, "")
+}
+
+// Disable stops sending to an endpoint; its unfinished deliveries, and those of
+// events enqueued while it is disabled, become cancelled.
+func (s *Endpoints) Disable(ctx context.Context, scope Scope, id uuid.UUID, reason string) (Endpoint, error) {
+	return s.setState(ctx, scope, id, EndpointDisabled, reason)
+}
+
+// Enable makes a disabled endpoint active again. What was cancelled stays so.
+func (s *Endpoints) Enable(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
+	return s.setState(ctx, scope, id, EndpointActive, "")
+}
+
+// Delete removes an endpoint; its unfinished deliveries become cancelled. The
+// log of its deliveries stays.
+func (s *Endpoints) Delete(ctx context.Context, scope Scope, id uuid.UUID) error {
+	_, err := s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *Endpoint) error {
+		rec.DeletedAt = rec.UpdatedAt
+		// Nothing signs for the endpoint again.
+		rec.Headers = nil
+		return putSecrets(rec, nil)
+	})
+	return err
+}
+
+// RotateOptions say how [Endpoints.RotateSecret] changes secrets.
+type RotateOptions struct {
+	// Overlap is how long the present secret goes on signing beside the new one.
+	// Zero means DefaultSecretOverlap; negative ends it at once, which makes
+	// receivers that do not know the new secret refuse what they get; at most
+	// MaxSecretOverlap.
+	Overlap time.Duration
+
+	// Secret is the new secret. Zero means that one is generated.
+	Secret Secret
+}
+
+// RotateSecret gives an endpoint a new signing secret and returns it once. Until
+// the overlap ends requests carry a signature for each secret. Rotations may
+// follow one another while overlaps last.
+func (s *Endpoints) RotateSecret(ctx context.Context, scope Scope, id uuid.UUID, o RotateOptions) (Endpoint, error) {
+	switch {
+	case o.Overlap == 0:
+		o.Overlap = DefaultSecretOverlap
+	case o.Overlap < 0:
+		o.Overlap = 0
+	case o.Overlap > MaxSecretOverlap:
+		return Endpoint{}, invalid("RotateOptions.Overlap", "is "+o.Overlap.String()+", over the limit of "+MaxSecretOverlap.String())
+	}
+	if o.Secret.IsZero() {
+		o.Secret = NewSecret()
+	}
+	e, err := s.change(ctx, scope, id, 0, func(ctx context.Context, rec *EndpointRecord, _ *Endpoint) error {
+		secrets, err := secretsOf(rec)
+		if err != nil {
+			return err
+		}
+		next, err := s.seal(ctx, rec, o.Secret, rec.UpdatedAt)
+		if err != nil {
+			return err
+		}
+		secrets = rotated(secrets, next, rec.UpdatedAt, o.Overlap)
+		if n := len(secrets); n > maxActiveSecrets {
+			return &InvalidError{
+				Field:   "RotateOptions.Overlap",
+				Problem: "would leave " + strconv.Itoa(n) + " secrets in use, over the limit of " + strconv.Itoa(maxActiveSecrets) + "; a negative overlap ends the older ones",
+				Limit:   maxActiveSecrets,
+			}
+		}
+		return putSecrets(rec, secrets)
+	})
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e.Secret = o.Secret
+	return e, nil
+}
+
+// rotated puts next in front of secrets, of which those without an expiry now
+// get one, and drops what has expired.
+func rotated(secrets []sealedSecret, next sealedSecret, now time.Time, overlap time.Duration) []sealedSecret {
+	list := []sealedSecret{next}
+	for _, old := range secrets {
+		if old.ExpiresAt.IsZero() || overlap == 0 {
+			old.ExpiresAt = now.Add(overlap)
+		}
+		if old.ExpiresAt.After(now) {
+			list = append(list, old)
+		}
+	}
+	return list
+}
+
+func (s *Endpoints) setState(ctx context.Context, scope Scope, id uuid.UUID, to EndpointState, reason string) (Endpoint, error) {
+	if err := checkText("reason", reason, maxDescriptionBytes); err != nil {
+		return Endpoint{}, err
+	}
+	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *Endpoint) error {
+		if rec.State != to {
+			rec.StateChangedAt = rec.UpdatedAt
+		}
+		rec.State = to
+		rec.StateReason = reason
+		return nil
+	})
+}
+
+// change reads an endpoint, lets mutate alter the record, and writes it back.
+// When someone else was faster it begins again, unless a revision is demanded.
+func (s *Endpoints) change(ctx context.Context, scope Scope, id uuid.UUID, ifRevision int64,
+	mutate func(context.Context, *EndpointRecord, *Endpoint) error,
+) (Endpoint, error) {
+	for {
+		rec, err := s.core.backend.GetEndpoint(ctx, scope, id)
+		if err != nil {
+			return Endpoint{}, fmt.Errorf("get endpoint %s: %w", id, err)
+		}
+		if ifRevision != 0 && rec.Revision != ifRevision {
+			return Endpoint{}, fmt.Errorf("change endpoint %s: revision is %d, not %d: %w", id, rec.Revision, ifRevision, ErrConflict)
+		}
+		e, err := s.read(ctx, &rec)
+		if err != nil {
+			return Endpoint{}, err
+		}
+		if rec.UpdatedAt, err = s.core.now(ctx); err != nil {
+			return Endpoint{}, err
+		}
+		if err := mutate(ctx, &rec, &e); err != nil {
+			return Endpoint{}, err
+		}
+		rec, err = s.core.backend.UpdateEndpoint(ctx, rec)
+		if errors.Is(err, ErrConflict) && ifRevision == 0 {
+			continue
+		}
+		if err != nil {
+			return Endpoint{}, fmt.Errorf("change endpoint %s: %w", id, err)
+		}
+		s.changed()
+		return s.withSecret(rec, e.Headers, Secret{})
+	}
+}
+
+// changed tells dispatchers to read endpoints again.
+func (s *Endpoints) changed() { s.core.waker.endpointsChanged() }
+
+func (s *Endpoints) check(p *EndpointParams) error {
+	if err := s.checkParams(p); err != nil {
+		return err.in("EndpointParams")
+	}
+	return nil
+}
+
+func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
+	url, err := checkURL(s.core.client.Guard(), p.URL)
+	if err != nil {
+		return asInvalid("URL", err)
+	}
+	p.URL = url
+	if len(p.Types) == 0 {
+		return invalid("Types", `is empty; use "*" for all event types`)
+	}
+	if n := len(p.Types); n > maxPatterns {
+		return &InvalidError{Field: "Types", Problem: "has " + strconv.Itoa(n) + " patterns, over the limit of " + strconv.Itoa(maxPatterns), Limit: maxPatterns}
+	}
+	for i, pattern := range p.Types {
+		if err := matcher.ValidatePattern(pattern); err != nil {
+			return &InvalidError{Field: "Types[" + strconv.Itoa(i) + "]", Problem: err.Error(), cause: err}
+		}
+	}
+	if err := checkText("Description", p.Description, maxDescriptionBytes); err != nil {
+		return err
+	}
+	if len(p.Filter) > maxFilterBytes {
+		return tooLong("Filter", len(p.Filter), maxFilterBytes)
+	}
+	if len(p.Filter) > 0 {
+		if _, err := filter.Compile(p.Filter); err != nil {
+			return &InvalidError{Field: "Filter", Problem: err.Error(), cause: err}
+		}
+	}
+	if err := checkStaticHeaders(p.Headers, signerHeaderNames(s.core.signer)...); err != nil {
+		return asInvalid("Headers", err)
+	}
+	if p.MaxInFlight < 0 || p.MaxInFlight > maxEndpointInFlight {
+		return &InvalidError{Field: "MaxInFlight", Problem: "is " + strconv.Itoa(p.MaxInFlight) + ", not 0 to " + strconv.Itoa(maxEndpointInFlight), Limit: maxEndpointInFlight}
+	}
+	if p.Timeout < 0 || p.Timeout > maxEndpointTimeout {
+		return invalid("Timeout", "is "+p.Timeout.String()+", not 0 to "+maxEndpointTimeout.String())
+	}
+	return nil
+}
+
+// read makes an endpoint of its record, headers opened.
+func (s *Endpoints) read(ctx context.Context, rec *EndpointRecord) (Endpoint, error) {
+	e, err := endpointFromRecord(rec)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e.Headers, err = s.core.openHeaders(ctx, rec)
+	return e, err
+}
+
+func (s *Endpoints) withSecret(rec EndpointRecord, headers map[string]string, secret Secret) (Endpoint, error) {
+	e, err := endpointFromRecord(&rec)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	e.Headers = cloneHeaders(headers)
+	e.Secret = secret
+	return e, nil
+}
+
+func (s *Endpoints) seal(ctx context.Context, rec *EndpointRecord, secret Secret, now time.Time) (sealedSecret, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return sealedSecret{}, fmt.Errorf("make a secret id: %w", err)
+	}
+	sealed, err := sealSecret(ctx, s.core.box, secret, secretAAD(rec.Tenant, rec.ID, id))
+	if err != nil {
+		return sealedSecret{}, fmt.Errorf("seal the secret of endpoint %s: %w", rec.ID, err)
+	}
+	return sealedSecret{ID: id, Sealed: sealed, Hint: secret.Hint(), CreatedAt: now}, nil
+}
+
+func putSecrets(rec *EndpointRecord, secrets []sealedSecret) error {
+	if secrets == nil {
+		secrets = []sealedSecret{}
+	}
+	doc, err := json.Marshal(secrets)
+	if err != nil {
+		return fmt.Errorf("write secrets of endpoint %s: %w", rec.ID, err)
+	}
+	rec.Secrets = doc
+	return nil
+}
+
+// putHeaders seals the custom headers into the record. Their associated data is
+// that of a secret with the zero id.
+func (s *Endpoints) putHeaders(ctx context.Context, rec *EndpointRecord, headers map[string]string) error {
+	rec.Headers = nil
+	if len(headers) == 0 {
+		return nil
+	}
+	doc, err := json.Marshal(headers)
+	if err != nil {
+		return fmt.Errorf("write headers of endpoint %s: %w", rec.ID, err)
+	}
+	if rec.Headers, err = s.core.box.Seal(ctx, doc, secretAAD(rec.Tenant, rec.ID, uuid.Nil)); err != nil {
+		return fmt.Errorf("seal the headers of endpoint %s: %w", rec.ID, err)
+	}
+	return nil
+}
+
+// openHeaders opens an endpoint's custom headers.
+func (c *core) openHeaders(ctx context.Context, rec *EndpointRecord) (map[string]string, error) {
+	if len(rec.Headers) == 0 {
+		return nil, nil
+	}
+	doc, err := c.box.Open(ctx, rec.Headers, secretAAD(rec.Tenant, rec.ID, uuid.Nil))
+	if err != nil {
+		return nil, fmt.Errorf("open the headers of endpoint %s: %w", rec.ID, unreadable(err))
+	}
+	var headers map[string]string
+	if err := json.Unmarshal(doc, &headers); err != nil {
+		// The error could quote what it read.
+		return nil, fmt.Errorf("open the headers of endpoint %s: not an object of strings: %w", rec.ID, ErrSecretUnreadable)
+	}
+	return headers, nil
+}
+
+// openSecrets opens the secrets that are in use at now, the current one first. One
+// that has expired is not looked at: were it unreadable, it must not hold anything.
+func (c *core) openSecrets(ctx context.Context, rec *EndpointRecord, now time.Time) ([]activeSecret, error) {
+	sealed, err := secretsOf(rec)
+	if err != nil {
+		return nil, err
+	}
+	secrets := make([]activeSecret, 0, len(sealed))
+	for _, s := range sealed {
+		if !s.ExpiresAt.IsZero() && !s.ExpiresAt.After(now) {
+			continue
+		}
+		secret, err := openSecret(ctx, c.box, s.Sealed, secretAAD(rec.Tenant, rec.ID, s.ID))
+		if err != nil {
+			return nil, fmt.Errorf("open secret %s of endpoint %s: %w", s.ID, rec.ID, err)
+		}
+		secrets = append(secrets, activeSecret{Secret: secret, expiresAt: s.ExpiresAt})
+	}
+	return secrets, nil
+}
+
+// activeSecret is an opened secret with the end of its overlap; zero for the
+// current one.
+type activeSecret struct {
+	Secret
+	expiresAt time.Time
+}

@@ -1,0 +1,178 @@
+package webhook_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+)
+
+const inbox = "https://hooks.acme.example/in"
+
+func TestASecretIsShownOnce(t *testing.T) {
+	t.Parallel() // P14
+	h := newHost(t)
+	made := h.endpoint(inbox)
+	require.False(t, made.Secret.IsZero())
+	assert.True(t, strings.HasPrefix(made.Secret.Reveal(), "whsec_"))
+
+	got, err := h.hooks.Endpoints().Get(t.Context(), webhook.TenantScope("acme"), made.ID)
+	require.NoError(t, err)
+	assert.True(t, got.Secret.IsZero())
+	require.Len(t, got.Secrets, 1)
+	assert.Equal(t, made.Secret.Hint(), got.Secrets[0].Hint)
+	list, err := h.hooks.Endpoints().List(t.Context(), webhook.AllTenants(), uuid.Nil, 0)
+	require.NoError(t, err)
+	assert.Equal(t, []webhook.Endpoint{got}, list)
+	assert.NotContains(t, fmt.Sprintf("%+v %#v", made, made), made.Secret.Reveal()[6:])
+}
+
+func TestStoredSecretsAndHeadersAreSealed(t *testing.T) {
+	t.Parallel() // P01
+	h := newHost(t)
+	made := h.endpoint(inbox, func(p *webhook.EndpointParams) { p.Headers = map[string]string{"X-Token": "sesame-open"} })
+
+	rec, err := h.store.GetEndpoint(t.Context(), webhook.AllTenants(), made.ID)
+	require.NoError(t, err)
+
+	dump := fmt.Sprintf("%q %q %q %v", rec.Secrets, rec.Headers, rec.Options, rec)
+	assert.NotContains(t, dump, made.Secret.Reveal()[6:])
+	assert.NotContains(t, dump, "sesame")
+	got, err := h.hooks.Endpoints().Get(t.Context(), webhook.AllTenants(), made.ID)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"X-Token": "sesame-open"}, got.Headers)
+}
+
+func TestAForeignEndpointIsNotFound(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	made := h.endpoint(inbox)
+	foreign := webhook.TenantScope("globex")
+	s := h.hooks.Endpoints()
+
+	_, err := s.Get(t.Context(), foreign, made.ID)
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	_, unknown := s.Get(t.Context(), foreign, uuid.New())
+	require.ErrorIs(t, unknown, webhook.ErrNotFound)
+	_, err = s.Update(t.Context(), foreign, made.ID, webhook.EndpointUpdate{})
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	_, err = s.Pause(t.Context(), foreign, made.ID, "")
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	_, err = s.RotateSecret(t.Context(), foreign, made.ID, webhook.RotateOptions{})
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	require.ErrorIs(t, s.Delete(t.Context(), foreign, made.ID), webhook.ErrNotFound)
+}
+
+func TestRefusedParametersNameTheFieldAndTheLimit(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for want, alter := range map[string]func(*webhook.EndpointParams){
+		"webhook: EndpointParams.Tenant is empty":                                   func(p *webhook.EndpointParams) { p.Tenant = "" },
+		`webhook: EndpointParams.Types is empty; use "*" for all event types`:       func(p *webhook.EndpointParams) { p.Types = nil },
+		"webhook: EndpointParams.Types has 101 patterns, over the limit of 100":     func(p *webhook.EndpointParams) { p.Types = make([]string, 101) },
+		"webhook: EndpointParams.Description is 1025 bytes, over the limit of 1024": func(p *webhook.EndpointParams) { p.Description = strings.Repeat("d", 1025) },
+		"webhook: EndpointParams.Filter is 16385 bytes, over the limit of 16384":    func(p *webhook.EndpointParams) { p.Filter = make([]byte, 16385) },
+		"webhook: EndpointParams.MaxInFlight is -1, not 0 to 10000":                 func(p *webhook.EndpointParams) { p.MaxInFlight = -1 },
+		"webhook: EndpointParams.Timeout is 31s, not 0 to 30s":                      func(p *webhook.EndpointParams) { p.Timeout = 31 * time.Second },
+	} {
+		p := webhook.EndpointParams{Tenant: "acme", URL: inbox, Types: []string{"*"}}
+		alter(&p)
+		_, err := h.hooks.Endpoints().Create(t.Context(), p)
+		require.EqualError(t, err, want)
+		assert.ErrorIs(t, err, webhook.ErrInvalid)
+	}
+	for field, alter := range map[string]func(*webhook.EndpointParams){
+		"EndpointParams.URL":      func(p *webhook.EndpointParams) { p.URL = "http://169.254.169.254/" },
+		"EndpointParams.Types[1]": func(p *webhook.EndpointParams) { p.Types = []string{"*", "a..b"} },
+		"EndpointParams.Filter":   func(p *webhook.EndpointParams) { p.Filter = json.RawMessage(`{"a":{"$nope":1}}`) },
+		"EndpointParams.Headers":  func(p *webhook.EndpointParams) { p.Headers = map[string]string{"Host": "x"} },
+	} {
+		p := webhook.EndpointParams{Tenant: "acme", URL: inbox, Types: []string{"*"}}
+		alter(&p)
+		_, err := h.hooks.Endpoints().Create(t.Context(), p)
+		var refused *webhook.InvalidError
+		require.ErrorAs(t, err, &refused)
+		assert.True(t, strings.HasPrefix(refused.Field, field), "%s is not about %s", refused.Field, field)
+	}
+	list, err := h.hooks.Endpoints().List(t.Context(), webhook.AllTenants(), uuid.Nil, 0)
+	require.NoError(t, err)
+	assert.Empty(t, list, "nothing refused is stored")
+}
+
+func TestAnUpdateChangesWhatItNamesAndNothingElse(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	made := h.endpoint(inbox, func(p *webhook.EndpointParams) {
+		p.Description, p.MaxInFlight, p.Headers = "ours", 7, map[string]string{"X-A": "1"}
+	})
+	timeout := 3 * time.Second
+
+	got, err := h.hooks.Endpoints().Update(t.Context(), webhook.AllTenants(), made.ID, webhook.EndpointUpdate{Timeout: &timeout})
+
+	require.NoError(t, err)
+	assert.Equal(t, timeout, got.Timeout)
+	assert.Greater(t, got.Revision, made.Revision)
+	got, err = h.hooks.Endpoints().Get(t.Context(), webhook.AllTenants(), made.ID)
+	require.NoError(t, err)
+	assert.Equal(t, "ours", got.Description)
+	assert.Equal(t, 7, got.MaxInFlight)
+	assert.Equal(t, map[string]string{"X-A": "1"}, got.Headers)
+	assert.Equal(t, []string{"*"}, got.Types)
+
+	bad := "http://10.0.0.1/"
+	_, err = h.hooks.Endpoints().Update(t.Context(), webhook.AllTenants(), made.ID, webhook.EndpointUpdate{URL: &bad})
+	require.ErrorIs(t, err, webhook.ErrInvalid) // A32
+	_, err = h.hooks.Endpoints().Update(t.Context(), webhook.AllTenants(), made.ID, webhook.EndpointUpdate{Timeout: &timeout, IfRevision: made.Revision})
+	require.ErrorIs(t, err, webhook.ErrConflict)
+}
+
+func TestManyRotationsInARowAllSign(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	made := h.endpoint(inbox)
+	s := h.hooks.Endpoints()
+	scope := webhook.AllTenants()
+	for range 4 {
+		rotated, err := s.RotateSecret(t.Context(), scope, made.ID, webhook.RotateOptions{})
+		require.NoError(t, err)
+		require.False(t, rotated.Secret.IsZero())
+	}
+
+	got, err := s.Get(t.Context(), scope, made.ID)
+	require.NoError(t, err)
+	require.Len(t, got.Secrets, 5)
+	assert.True(t, got.Secrets[0].ExpiresAt.IsZero())
+	for _, old := range got.Secrets[1:] {
+		assert.InDelta(t, webhook.DefaultSecretOverlap, time.Until(old.ExpiresAt), float64(time.Minute))
+	}
+
+	for range 15 {
+		_, err := s.RotateSecret(t.Context(), scope, made.ID, webhook.RotateOptions{})
+		require.NoError(t, err)
+	}
+	_, err = s.RotateSecret(t.Context(), scope, made.ID, webhook.RotateOptions{})
+	require.EqualError(t, err, "webhook: RotateOptions.Overlap would leave 21 secrets in use, over the limit of 20; a negative overlap ends the older ones")
+
+	last, err := s.RotateSecret(t.Context(), scope, made.ID, webhook.RotateOptions{Overlap: -1})
+	require.NoError(t, err)
+	assert.Len(t, last.Secrets, 1, "a negative overlap ends the others at once")
+	_, err = s.RotateSecret(t.Context(), scope, made.ID, webhook.RotateOptions{Overlap: 8 * 24 * time.Hour})
+	require.ErrorIs(t, err, webhook.ErrInvalid)
+}
+
+func TestADeletedEndpointIsGone(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	made := h.endpoint(inbox)
+	require.NoError(t, h.hooks.Endpoints().Delete(t.Context(), webhook.AllTenants(), made.ID))
+	_, err := h.hooks.Endpoints().Get(t.Context(), webhook.AllTenants(), made.ID)
+	require.ErrorIs(t, err, webhook.ErrNotFound)
+	require.ErrorIs(t, h.hooks.Endpoints().Delete(t.Context(), webhook.AllTenants(), made.ID), webhook.ErrNotFound)
+}

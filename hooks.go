@@ -1,0 +1,151 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/outhook/webhook/internal/egress"
+)
+
+// DefaultMaxPayload is the default of [Config.MaxPayload]: 256 KiB.
+const DefaultMaxPayload = 256 << 10
+
+// Config configures [New]. Its zero value is complete but for Secrets, which
+// must be chosen.
+type Config struct {
+	// Clock is for tests; nil means the database's time.
+	Clock Clock
+
+	// Logger receives one record per attempt and whatever an operator should
+	// know. It never receives secrets or payloads. Nil means no logging.
+	Logger *slog.Logger
+
+	// MaxPayload is the largest payload that Enqueue accepts, in bytes. Zero
+	// means DefaultMaxPayload; negative is refused.
+	MaxPayload int
+
+	// Secrets seals the endpoints' signing secrets and custom headers at rest.
+	// Required: use [NewKeyring], an own [SecretBox] in front of a KMS, or, to
+	// choose no protection explicitly, [InsecurePlaintext].
+	Secrets SecretBox
+
+	// Signer signs every request. Nil means [StandardWebhooks].
+	Signer Signer
+
+	// SingleTenant is for hosts without tenants: events and endpoints then have
+	// an empty Tenant. False means that an empty Tenant is refused.
+	SingleTenant bool
+
+	// Transport is what requests go through. Nil means [NewTransport] with its zero
+	// configuration: public addresses over HTTPS only. Give a Transport with other
+	// rules, one that is wrapped ([Transport.Wrap]), or any other RoundTripper, which
+	// then is responsible for the addresses that it connects to.
+	Transport http.RoundTripper
+}
+
+// Hooks is the library's handle: it enqueues events, manages endpoints and
+// makes dispatchers, all on one [Store]. It is safe for concurrent use. Make it
+// with [New].
+type Hooks[Tx any] struct {
+	core  *core
+	store Store[Tx]
+}
+
+// core is what does not depend on the host's transaction type.
+type core struct {
+	backend   Backend
+	box       SecretBox
+	client    *egress.Client
+	clock     Clock // nil: the database's time
+	endpoints *Endpoints
+	log       *slog.Logger
+	limits    eventLimits
+	signer    Signer
+	waker     *waker
+}
+
+// New makes the library's handle from a store and a configuration. It does no
+// I/O. Errors are [InvalidError] values that name the field.
+func New[Tx any](store Store[Tx], cfg Config) (*Hooks[Tx], error) {
+	if store == nil {
+		return nil, invalid("store", "is nil")
+	}
+	c, err := newCore(store, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Hooks[Tx]{core: c, store: store}, nil
+}
+
+func newCore(backend Backend, cfg Config) (*core, error) {
+	if cfg.Secrets == nil {
+		return nil, invalid("Config.Secrets", "is missing: give a Keyring, another SecretBox, or InsecurePlaintext()")
+	}
+	if err := validateSecretBox(cfg.Secrets); err != nil {
+		return nil, &InvalidError{Field: "Config.Secrets", Problem: "is unusable: " + err.Error(), cause: err}
+	}
+	if cfg.Signer == nil {
+		cfg.Signer = StandardWebhooks()
+	}
+	if err := validateSigner(cfg.Signer); err != nil {
+		return nil, &InvalidError{Field: "Config.Signer", Problem: "is unusable: " + err.Error(), cause: err}
+	}
+	if cfg.MaxPayload < 0 {
+		return nil, invalid("Config.MaxPayload", "is negative")
+	}
+	if cfg.MaxPayload == 0 {
+		cfg.MaxPayload = DefaultMaxPayload
+	}
+	client, err := newEgressClient(cfg.Transport, DefaultRequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	notifier, _ := backend.(Notifier)
+	c := &core{
+		backend: backend,
+		box:     cfg.Secrets,
+		client:  client,
+		clock:   cfg.Clock,
+		log:     cfg.Logger,
+		signer:  cfg.Signer,
+		limits:  eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},
+		waker:   newWaker(notifier),
+	}
+	c.endpoints = &Endpoints{core: c}
+	return c, nil
+}
+
+// Backend returns the store without the host's transaction type: what reads of
+// the delivery log go through.
+func (h *Hooks[Tx]) Backend() Backend { return h.core.backend }
+
+// Endpoints returns the service that manages endpoints.
+func (h *Hooks[Tx]) Endpoints() *Endpoints { return h.core.endpoints }
+
+// Wake tells dispatchers that events were committed. Calling it after commit
+// spares them the few milliseconds by which they would otherwise look too early
+// or too late; nothing depends on it.
+func (h *Hooks[Tx]) Wake() { h.core.waker.wake() }
+
+// Close stops the wake-ups that Enqueue arms, and waits for one that is being
+// sent. It does not close the store. Call it when the process stops; enqueuing
+// after it works, and dispatchers then find the events by polling.
+func (h *Hooks[Tx]) Close() { h.core.waker.close() }
+
+// now returns the time for writes outside of the dispatcher.
+func (c *core) now(ctx context.Context) (time.Time, error) {
+	if c.clock != nil {
+		return c.clock.Now().UTC(), nil
+	}
+	now, err := c.backend.Now(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the database's time: %w", err)
+	}
+	return now, nil
+}
