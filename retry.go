@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// RetryPolicy decides whether and when a delivery whose attempt failed gets
+// another one. Implementations must be safe for concurrent use; a panic counts
+// as the default policy's answer.
+type RetryPolicy interface {
+	// Next returns when the next attempt is due, or false when the delivery is
+	// dead.
+	Next(in RetryInput) (at time.Time, retry bool)
+}
+
+// RetryInput is what a [RetryPolicy] decides on.
+type RetryInput struct {
+	// Now is when the latest attempt ended.
+	Now time.Time
+	// CreatedAt is when the delivery's run began.
+	CreatedAt time.Time
+	// Attempts counts the attempts made, the latest included.
+	Attempts int
+	// RetryAfter is how long the receiver asked to wait, within the limits that
+	// the library sets; zero when it did not.
+	RetryAfter time.Duration
+	Status     int
+	Class      ErrorClass
+}
+
+// RetrySchedule is a [RetryPolicy] of fixed delays inside a window. The zero
+// value retries nothing.
+type RetrySchedule struct {
+	// Delays are the times between attempts: the first between the first attempt
+	// and the second. A policy of n delays makes n+1 attempts, unless the window
+	// ends first.
+	Delays []time.Duration
+
+	// Jitter spreads each delay evenly over ±Jitter of it: 0.2 means ±20 %.
+	Jitter float64
+
+	// Window is how long after the beginning of the run attempts may start. It is
+	// the contract: an attempt that jitter or a Retry-After would put past it
+	// moves to its end, and past it the delivery is dead. Zero means no window.
+	Window time.Duration
+}
+
+// DefaultRetrySchedule makes 16 attempts over 72 hours: at once, then after 5 s,
+// 30 s, 2 m, 10 m, 30 m, 1 h, 2 h, 4 h, 6 h, 8 h and five times 10 h, each ±20 %
+// (DESIGN.md §4).
+func DefaultRetrySchedule() RetrySchedule {
+	return RetrySchedule{
+		Delays: []time.Duration{
+			5 * time.Second, 30 * time.Second,
+			2 * time.Minute, 10 * time.Minute, 30 * time.Minute,
+			time.Hour, 2 * time.Hour, 4 * time.Hour, 6 * time.Hour, 8 * time.Hour,
+			10 * time.Hour, 10 * time.Hour, 10 * time.Hour, 10 * time.Hour, 10 * time.Hour,
+		},
+		Jitter: 0.2,
+		Window: 72 * time.Hour,
+	}
+}
+
+// Next implements [RetryPolicy]. A Retry-After is a lower bound.
+func (s RetrySchedule) Next(in RetryInput) (time.Time, bool) {
+	n := in.Attempts - 1
+	if n < 0 || n >= len(s.Delays) {
+		return time.Time{}, false
+	}
+	at := in.Now.Add(max(spread(s.Delays[n], s.Jitter), in.RetryAfter))
+	if s.Window <= 0 {
+		return at, true
+	}
+	end := in.CreatedAt.Add(s.Window)
+	if !in.Now.Before(end) {
+		return time.Time{}, false
+	}
+	if at.After(end) {
+		at = end
+	}
+	return at, true
+}
+
+func spread(d time.Duration, jitter float64) time.Duration {
+	if jitter <= 0 {
+		return d
+	}
+	return d + time.Duration((2*rand.Float64()-1)*jitter*float64(d))
+}

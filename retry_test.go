@@ -1,0 +1,90 @@
+package webhook_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+)
+
+// walk follows a policy from the first failure to the end and returns when each
+// further attempt is due, counted from the beginning of the run. An attempt
+// takes no time.
+func walk(p webhook.RetryPolicy) (due []time.Duration) {
+	began := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	now := began
+	for n := 1; ; n++ {
+		at, ok := p.Next(webhook.RetryInput{Now: now, CreatedAt: began, Attempts: n})
+		if !ok {
+			return due
+		}
+		due = append(due, at.Sub(began))
+		now = at
+	}
+}
+
+func TestTheDefaultScheduleMakes16AttemptsIn72Hours(t *testing.T) {
+	t.Parallel()
+	s := webhook.DefaultRetrySchedule()
+	s.Jitter = 0
+	second, minute, hour := time.Second, time.Minute, time.Hour
+	base := 42*minute + 35*second
+	assert.Equal(t, []time.Duration{
+		5 * second, 35 * second, 2*minute + 35*second, 12*minute + 35*second, base,
+		base + hour, base + 3*hour, base + 7*hour, base + 13*hour, base + 21*hour,
+		base + 31*hour, base + 41*hour, base + 51*hour, base + 61*hour, base + 71*hour,
+	}, walk(s))
+}
+
+func TestJitterStaysWithin20PercentAndTheWindow(t *testing.T) {
+	t.Parallel()
+	s := webhook.DefaultRetrySchedule()
+	for range 1000 {
+		due := walk(s)
+		require.Len(t, due, 15, "an attempt that jitter puts past the window moves to its end, and is made")
+		before := time.Duration(0)
+		for i, at := range due {
+			delay := at - before
+			if at != s.Window {
+				require.GreaterOrEqual(t, delay, s.Delays[i]*8/10)
+			}
+			require.LessOrEqual(t, delay, s.Delays[i]*12/10)
+			require.LessOrEqual(t, at, s.Window)
+			before = at
+		}
+	}
+}
+
+func TestRetryAfterIsALowerBound(t *testing.T) {
+	t.Parallel() // B47
+	s := webhook.DefaultRetrySchedule()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	for range 1000 {
+		at, ok := s.Next(webhook.RetryInput{Now: now, CreatedAt: now, Attempts: 1, RetryAfter: 2 * time.Minute})
+		require.True(t, ok)
+		require.Equal(t, 2*time.Minute, at.Sub(now), "jitter never goes under what the receiver asked for")
+		at, ok = s.Next(webhook.RetryInput{Now: now, CreatedAt: now, Attempts: 6, RetryAfter: 2 * time.Minute})
+		require.True(t, ok)
+		require.GreaterOrEqual(t, at.Sub(now), 48*time.Minute)
+	}
+}
+
+func TestPastTheWindowADeliveryIsDead(t *testing.T) {
+	t.Parallel()
+	s := webhook.DefaultRetrySchedule()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	began := now.Add(-s.Window)
+	_, ok := s.Next(webhook.RetryInput{Now: now, CreatedAt: began, Attempts: 3})
+	assert.False(t, ok)
+	at, ok := s.Next(webhook.RetryInput{Now: now.Add(-time.Nanosecond), CreatedAt: began, Attempts: 3})
+	assert.True(t, ok)
+	assert.Equal(t, now, at)
+}
+
+func TestTheZeroScheduleRetriesNothing(t *testing.T) {
+	t.Parallel()
+	assert.Empty(t, walk(webhook.RetrySchedule{}))
+}
