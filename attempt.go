@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/egress"
+)
+
+// userAgent names the library to receivers.
+const userAgent = "outhook-webhook (+https://github.com/outhook/webhook)"
+
+// Names of the headers that do not depend on the signer, in canonical form, so
+// that they can be put into an http.Header directly.
+const (
+	headerContentType    = "Content-Type"
+	headerUserAgent      = "User-Agent"
+	headerIdempotencyKey = "Idempotency-Key"
+	headerAttempt        = "Webhook-Attempt"
+	headerReplay         = "Webhook-Replay"
+)
+
+// buildRequest makes the request of one attempt: the stored bytes, the fixed
+// headers, the endpoint's own, and the signatures.
+func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
+	secrets, custom, err := t.open(ctx, c, now)
+	if err != nil {
+		return egress.Request{}, err
+	}
+	contentType := d.Event.ContentType
+	if contentType == "" {
+		contentType = "application/json"
+	}
+	h := make(http.Header, 8+len(custom))
+	for name, value := range custom {
+		h.Set(name, value)
+	}
+	// One backing array for the single-valued headers.
+	values := []string{contentType, userAgent, idempotencyKey(d.Event.ID, d.EndpointID), strconv.Itoa(d.Attempts + 1)}
+	h[headerContentType] = values[0:1:1]
+	h[headerUserAgent] = values[1:2:2]
+	h[headerIdempotencyKey] = values[2:3:3]
+	h[headerAttempt] = values[3:4:4]
+	if d.Run > 0 {
+		h[headerReplay] = []string{"true"}
+	}
+	in := SignInput{ID: d.Event.ID.String(), Time: now, Body: d.Event.Payload, Secrets: secrets}
+	if err := c.signer.Sign(ctx, h, in); err != nil {
+		return egress.Request{}, fmt.Errorf("sign: %w", err)
+	}
+	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout}, nil
+}
+
+// idempotencyKey is the same for every attempt and replay of an event to an
+// endpoint: the hex SHA-256 of "event id|endpoint id" (DESIGN.md §4).
+func idempotencyKey(event, endpoint uuid.UUID) string {
+	var text [36 + 1 + 36]byte
+	b := append(text[:0], event.String()...)
+	b = append(b, '|')
+	b = append(b, endpoint.String()...)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// attemptOf makes the log entry of one request.
+func attemptOf(d *Claimed, started time.Time, res *egress.Result) *Attempt {
+	return &Attempt{
+		DeliveryID: d.DeliveryID,
+		EventID:    d.Event.ID,
+		EndpointID: d.EndpointID,
+		Tenant:     d.Event.Tenant,
+		Number:     d.Attempts + 1,
+		StartedAt:  started,
+		Latency:    res.Latency,
+		Status:     res.Status,
+		Class:      ErrorClass(res.Class),
+		Error:      egress.Detail(res.Err),
+		Location:   res.Location,
+		Excerpt:    res.Excerpt,
+		Truncated:  res.Truncated,
+		BodyHash:   res.BodyHash,
+	}
+}

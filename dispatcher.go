@@ -1,0 +1,272 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Defaults of [DispatcherConfig] (DESIGN.md §2 and §3).
+const (
+	DefaultGracePeriod    = 15 * time.Second
+	DefaultLease          = 90 * time.Second
+	DefaultMaxInFlight    = 512
+	DefaultPerEndpoint    = 20
+	DefaultPerHost        = 20
+	DefaultPollInterval   = time.Second
+	DefaultRequestTimeout = 10 * time.Second
+
+	// leaseSlack is how much of its lease must be left beyond its timeout when a
+	// request is written, so that its result can be recorded in time.
+	leaseSlack = 5 * time.Second
+)
+
+// DispatcherConfig configures [Hooks.NewDispatcher]. Its zero value works. For
+// every field zero means the default, and a value that makes no sense is
+// refused with an [InvalidError].
+type DispatcherConfig struct {
+	// Breaker configures the circuits of the endpoints.
+	Breaker BreakerConfig
+
+	// GracePeriod is how long Run, once its context has ended, lets requests in
+	// flight finish. Default 15 s; negative means not at all.
+	GracePeriod time.Duration
+
+	// Lease is how long a delivery belongs to the dispatcher that claimed it,
+	// and so how long one that crashed holds it up. Default 90 s; at least twice
+	// RequestTimeout plus 10 s.
+	Lease time.Duration
+
+	// MaxInFlight caps the requests in flight of this dispatcher. Default 512.
+	MaxInFlight int
+
+	// MaxInFlightPerEndpoint caps the requests in flight to one endpoint that
+	// does not say otherwise. Default 20.
+	MaxInFlightPerEndpoint int
+
+	// MaxInFlightPerHost caps the requests in flight to one scheme, host and
+	// port, shared evenly by its endpoints. Default 20.
+	MaxInFlightPerHost int
+
+	// Observer is told what happens. Nil means nobody is.
+	Observer Observer
+
+	// PollInterval is how often the dispatcher looks for events, due deliveries
+	// and changed endpoints that it was not told of. Default 1 s.
+	PollInterval time.Duration
+
+	// RequestTimeout bounds each attempt as a whole for endpoints that do not say
+	// otherwise. Default 10 s; at most 30 s.
+	RequestTimeout time.Duration
+
+	// Retry decides when deliveries are retried. Default [DefaultRetrySchedule].
+	Retry RetryPolicy
+}
+
+// withDefaults returns a copy with the defaults filled in, or an error that
+// names the field that makes no sense.
+func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
+	orDuration(&c.GracePeriod, DefaultGracePeriod)
+	orDuration(&c.Lease, DefaultLease)
+	orDuration(&c.PollInterval, DefaultPollInterval)
+	orDuration(&c.RequestTimeout, DefaultRequestTimeout)
+	orInt(&c.MaxInFlight, DefaultMaxInFlight)
+	orInt(&c.MaxInFlightPerEndpoint, DefaultPerEndpoint)
+	orInt(&c.MaxInFlightPerHost, DefaultPerHost)
+	if c.Retry == nil {
+		c.Retry = DefaultRetrySchedule()
+	}
+	if err := c.Breaker.validate(); err != nil {
+		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Breaker", Problem: "is unusable: " + err.Error(), cause: err}
+	}
+	bad := func(field, problem string) (DispatcherConfig, error) {
+		return DispatcherConfig{}, invalid("DispatcherConfig."+field, problem)
+	}
+	switch {
+	case c.RequestTimeout < 0 || c.RequestTimeout > maxEndpointTimeout:
+		return bad("RequestTimeout", fmt.Sprintf("is %v, not more than 0 and at most %v", c.RequestTimeout, maxEndpointTimeout))
+	case c.Lease < 2*c.RequestTimeout+2*leaseSlack:
+		return bad("Lease", fmt.Sprintf("is %v, less than twice RequestTimeout plus %v", c.Lease, 2*leaseSlack))
+	case c.PollInterval < 0:
+		return bad("PollInterval", "is negative")
+	case c.MaxInFlight < 0:
+		return bad("MaxInFlight", "is negative")
+	case c.MaxInFlightPerEndpoint < 0:
+		return bad("MaxInFlightPerEndpoint", "is negative")
+	case c.MaxInFlightPerHost < 0:
+		return bad("MaxInFlightPerHost", "is negative")
+	}
+	c.GracePeriod = max(c.GracePeriod, 0)
+	return c, nil
+}
+
+func orDuration(v *time.Duration, byDefault time.Duration) {
+	if *v == 0 {
+		*v = byDefault
+	}
+}
+
+func orInt(v *int, byDefault int) {
+	if *v == 0 {
+		*v = byDefault
+	}
+}
+
+// Dispatcher fans events out and sends deliveries. Run as many as there are
+// processes, on one database; they share the work. Make it with
+// [Hooks.NewDispatcher] and run it with [Dispatcher.Run].
+type Dispatcher struct {
+	core *core
+	cfg  DispatcherConfig
+
+	running atomic.Bool
+	clock   *databaseClock
+}
+
+// NewDispatcher makes a dispatcher. It does no I/O.
+func (h *Hooks[Tx]) NewDispatcher(cfg DispatcherConfig) (*Dispatcher, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Dispatcher{core: h.core, cfg: cfg, clock: newDatabaseClock(h.core)}, nil
+}
+
+// errRunning is returned by a second concurrent Run.
+var errRunning = errors.New("webhook: the dispatcher is running already")
+
+// Run dispatches until ctx ends, and then returns nil: it takes no new work,
+// lets requests in flight finish within the grace period, hands back the rest so
+// that other dispatchers take them at once, and records all results. A database
+// that is away does not end Run. An error means that nothing was run: the schema
+// is not the one that the library needs ([ErrSchemaOutdated], [ErrSchemaNewer]),
+// or Run is running already.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	if !d.running.CompareAndSwap(false, true) {
+		return errRunning
+	}
+	defer d.running.Store(false)
+	if err := d.start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	r := newRun(d)
+	r.do(ctx)
+	return nil
+}
+
+// start waits for the database and checks what it holds.
+func (d *Dispatcher) start(ctx context.Context) error {
+	var wait backoff
+	for {
+		err := d.core.backend.CheckSchema(ctx)
+		if err == nil {
+			err = d.clock.measure(ctx)
+		}
+		if err == nil {
+			return nil
+		}
+		if errors.Is(err, ErrSchemaOutdated) || errors.Is(err, ErrSchemaNewer) {
+			return fmt.Errorf("start dispatcher: %w", err)
+		}
+		d.core.log.WarnContext(ctx, "webhook: dispatcher waits for the database", "error", err)
+		if !wait.sleep(ctx) {
+			return ctx.Err()
+		}
+	}
+}
+
+// run is one execution of Dispatcher.Run and owns all of its goroutines:
+//
+//	fanOut     outbox → deliveries, told to the loop
+//	loop       owns the scheduler: what is ready, what may be claimed
+//	attempts   one per request in flight
+//	recorder   results → store
+//	keeper     renews leases
+//	watchers   endpoint changes, reconciliation, signals, clock, upkeep
+//
+// Work flows down that list. On the way out the first two stop, attempts end or
+// are cut short, and the recorder writes what they left.
+type run struct {
+	d    *Dispatcher
+	core *core
+	cfg  *DispatcherConfig
+
+	registry *registry
+	fanOut   *fanOut
+	loop     *loop
+	recorder *recorder
+	leases   *leaseKeeper
+
+	attempts     sync.WaitGroup
+	attemptCtx   context.Context // ends with the grace period
+	stopAttempts context.CancelFunc
+}
+
+func newRun(d *Dispatcher) *run {
+	r := &run{d: d, core: d.core, cfg: &d.cfg}
+	r.registry = newRegistry(d.core, func(changed []*target) { r.loop.endpointsChanged(changed) })
+	r.loop = newLoop(r)
+	r.fanOut = newFanOut(r)
+	r.leases = newLeaseKeeper(r)
+	r.recorder = newRecorder(d.core.backend, d.clock.now, d.core.log, r.recorded)
+	return r
+}
+
+// do runs everything and returns when all goroutines have ended.
+func (r *run) do(ctx context.Context) {
+	r.attemptCtx, r.stopAttempts = context.WithCancel(context.WithoutCancel(ctx))
+	defer r.stopAttempts()
+
+	// Results are written, and leases kept, until the last attempt has ended.
+	flushCtx, stopFlush := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFlush()
+	attemptsOver := make(chan struct{})
+	var writers sync.WaitGroup
+	writers.Go(func() { r.recorder.run(flushCtx, attemptsOver) })
+	writers.Go(func() { r.leases.run(flushCtx, attemptsOver) })
+
+	var workers sync.WaitGroup
+	workers.Go(func() { r.fanOut.run(ctx) })
+	workers.Go(func() { r.loop.run(ctx) })
+	r.watch(ctx, &workers)
+	workers.Wait()
+
+	grace := time.AfterFunc(r.cfg.GracePeriod, r.stopAttempts)
+	defer grace.Stop()
+	r.attempts.Wait()
+	close(attemptsOver)
+
+	// The database may be away: the last results get as much time as requests got.
+	last := time.AfterFunc(max(r.cfg.GracePeriod, 5*time.Second), stopFlush)
+	defer last.Stop()
+	writers.Wait()
+}
+
+// recorded is called by the recorder with results that are in the database.
+func (r *run) recorded(batch []Result, lost []uuid.UUID) {
+	r.leases.forget(batch)
+	due := make([]ReadyLane, 0, len(batch))
+	for i := range batch {
+		if batch[i].State == StatePending && batch[i].Attempt != nil {
+			due = append(due, ReadyLane{
+				EndpointID: batch[i].Attempt.EndpointID,
+				Lane:       batch[i].Lane,
+				DueAt:      batch[i].NextAttemptAt,
+			})
+		}
+	}
+	if len(due) > 0 {
+		r.loop.ready(due)
+	}
+	for _, id := range lost {
+		r.core.log.Warn("webhook: result came after its lease was lost", "delivery", id)
+	}
+}

@@ -1,0 +1,163 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/filter"
+	"github.com/outhook/webhook/internal/matcher"
+)
+
+// What one fan-out transaction does at most (DESIGN.md §2).
+const (
+	fanOutEvents     = 1000
+	fanOutDeliveries = 1000
+)
+
+// fanOut turns the outbox into deliveries. Its run is the one goroutine that
+// uses the matcher.
+type fanOut struct {
+	r       *run
+	wake    chan struct{} // cap 1
+	matcher *endpointMatcher
+	lag     atomic.Int64 // nanoseconds, of the last batch
+}
+
+func newFanOut(r *run) *fanOut {
+	return &fanOut{r: r, wake: make(chan struct{}, 1), matcher: newEndpointMatcher(r.registry)}
+}
+
+// run fans out whenever it is woken, until ctx ends.
+func (f *fanOut) run(ctx context.Context) {
+	stop := f.r.core.waker.listen(f.wake)
+	defer stop()
+	var wait backoff
+	for ctx.Err() == nil {
+		err := f.drain(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			f.r.core.log.WarnContext(ctx, "webhook: fan-out waits for the database", "error", err)
+			if !wait.sleep(ctx) {
+				return
+			}
+			continue
+		}
+		wait.reset()
+		select {
+		case <-f.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// drain fans out until the outbox holds nothing that it could take.
+func (f *fanOut) drain(ctx context.Context) error {
+	if f.matcher.Revision() < 0 {
+		if err := f.load(ctx); err != nil {
+			return err
+		}
+	}
+	for ctx.Err() == nil {
+		now := f.r.d.clock.now()
+		res, err := f.r.core.backend.FanOut(ctx, FanOutParams{
+			Now:           now,
+			MaxEvents:     fanOutEvents,
+			MaxDeliveries: fanOutDeliveries,
+			Matcher:       f.matcher,
+		})
+		if err != nil {
+			return fmt.Errorf("fan out: %w", err)
+		}
+		if len(res.Endpoints) > 0 {
+			due := make([]ReadyLane, len(res.Endpoints))
+			for i, id := range res.Endpoints {
+				due[i] = ReadyLane{EndpointID: id, Lane: LaneFirst, DueAt: now}
+			}
+			f.r.loop.ready(due)
+		}
+		if !res.OldestCreatedAt.IsZero() {
+			f.lag.Store(int64(now.Sub(res.OldestCreatedAt)))
+		}
+		if !res.More {
+			return nil
+		}
+	}
+	return nil
+}
+
+// load fills the matcher before the first fan-out, in pages and outside of a
+// transaction; the fan-out then applies what has changed since.
+func (f *fanOut) load(ctx context.Context) error {
+	since := int64(-1)
+	for {
+		changed, revision, err := f.r.core.backend.ChangedEndpoints(ctx, since, registryPage)
+		if err != nil {
+			return fmt.Errorf("load endpoints: %w", err)
+		}
+		if len(changed) == registryPage {
+			revision = changed[len(changed)-1].Revision
+		}
+		if err := f.matcher.Apply(changed, revision); err != nil {
+			return err
+		}
+		since = revision
+		if len(changed) < registryPage {
+			return nil
+		}
+	}
+}
+
+// endpointMatcher is the [Matcher] of a dispatcher: an index in memory. It tells
+// the registry of the endpoints that it learns of.
+type endpointMatcher struct {
+	*matcher.Matcher
+
+	registry *registry
+}
+
+func newEndpointMatcher(r *registry) *endpointMatcher {
+	return &endpointMatcher{Matcher: matcher.New(), registry: r}
+}
+
+// Apply implements [Matcher].
+func (m *endpointMatcher) Apply(endpoints []EndpointRecord, revision int64) error {
+	changed := make([]matcher.Endpoint, 0, len(endpoints))
+	var removed []uuid.UUID
+	for i := range endpoints {
+		if rec := &endpoints[i]; rec.DeletedAt.IsZero() {
+			changed = append(changed, subscription(rec))
+		} else {
+			removed = append(removed, rec.ID)
+		}
+	}
+	m.registry.apply(endpoints)
+	m.Matcher.Apply(revision, changed, removed)
+	return nil
+}
+
+// subscription is what the matcher needs to know of an endpoint.
+func subscription(rec *EndpointRecord) matcher.Endpoint {
+	e := matcher.Endpoint{ID: rec.ID, Tenant: rec.Tenant, Patterns: rec.Types}
+	if f := newTarget(*rec).options.Filter; len(f) > 0 {
+		// A filter that does not compile got into the database by another hand.
+		// Sending too much is visible; sending nothing would lose events.
+		if compiled, err := filter.Compile(f); err == nil {
+			e.Filter = compiled
+		}
+	}
+	return e
+}
+
+// Match implements [Matcher].
+func (m *endpointMatcher) Match(dst []uuid.UUID, e *EventRecord, after uuid.UUID, max int) ([]uuid.UUID, bool) {
+	return m.Matcher.Match(dst, e.Tenant, e.Type, e.Payload, after, max)
+}
+
+// lagNow returns how old the oldest event of the last batch was.
+func (f *fanOut) lagNow() time.Duration { return time.Duration(f.lag.Load()) }

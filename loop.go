@@ -1,0 +1,335 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/scheduler"
+)
+
+// claimBatch is how many deliveries one claim asks for at most.
+const claimBatch = 500
+
+// loop owns the scheduler: it is told what is ready and what is over, asks what
+// may be sent, and claims that. One claim is under way at a time; what becomes
+// ready or free meanwhile goes into the next, so that claims grow with the load.
+type loop struct {
+	r     *run
+	sched *scheduler.Scheduler
+
+	// Written by others, read by run. Senders give up when over is closed.
+	readyC   chan []ReadyLane
+	changedC chan []*target
+	doneC    chan attemptOver
+	claimedC chan claimReply
+	over     chan struct{}
+
+	// Owned by run.
+	claiming bool
+	grants   []scheduler.Grant
+	wait     backoff
+	retryAt  time.Time // no claim before; zero unless claims fail
+}
+
+// attemptOver tells the scheduler how an attempt ended.
+type attemptOver struct {
+	endpoint scheduler.ID
+	scheduler.Result
+}
+
+// claimReply is what a claim brought for the grants.
+type claimReply struct {
+	grants  []scheduler.Grant
+	claimed []Claimed
+	token   uuid.UUID
+	until   time.Time
+	err     error
+}
+
+func newLoop(r *run) *loop {
+	l := &loop{
+		r:        r,
+		readyC:   make(chan []ReadyLane, 16),
+		changedC: make(chan []*target, 16),
+		doneC:    make(chan attemptOver, r.cfg.MaxInFlight),
+		claimedC: make(chan claimReply, 1),
+		over:     make(chan struct{}),
+	}
+	l.sched = scheduler.New(r.schedulerConfig())
+	return l
+}
+
+// ready tells of due deliveries. Safe from any goroutine.
+func (l *loop) ready(lanes []ReadyLane) {
+	select {
+	case l.readyC <- lanes:
+	case <-l.over:
+	}
+}
+
+// endpointsChanged tells of new settings. Safe from any goroutine.
+func (l *loop) endpointsChanged(changed []*target) {
+	select {
+	case l.changedC <- changed:
+	case <-l.over:
+	}
+}
+
+// done tells of the end of an attempt. Safe from any goroutine.
+func (l *loop) done(res attemptOver) {
+	select {
+	case l.doneC <- res:
+	case <-l.over:
+	}
+}
+
+// run schedules until ctx ends.
+func (l *loop) run(ctx context.Context) {
+	defer close(l.over)
+	for ctx.Err() == nil {
+		l.claim(ctx)
+		l.waitForNews(ctx)
+	}
+	if l.claiming {
+		l.handBack(<-l.claimedC)
+	}
+}
+
+// waitForNews waits for something to happen and takes in all that has.
+func (l *loop) waitForNews(ctx context.Context) {
+	timer, stop := l.timer()
+	defer stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-timer:
+	case lanes := <-l.readyC:
+		l.takeReady(lanes)
+	case changed := <-l.changedC:
+		l.takeChanged(changed)
+	case res := <-l.doneC:
+		l.sched.Done(l.now(), res.endpoint, res.Result)
+	case reply := <-l.claimedC:
+		l.takeClaimed(ctx, reply)
+	}
+	for {
+		select {
+		case lanes := <-l.readyC:
+			l.takeReady(lanes)
+		case changed := <-l.changedC:
+			l.takeChanged(changed)
+		case res := <-l.doneC:
+			l.sched.Done(l.now(), res.endpoint, res.Result)
+		case reply := <-l.claimedC:
+			l.takeClaimed(ctx, reply)
+		default:
+			return
+		}
+	}
+}
+
+// timer fires when the scheduler may grant something that it cannot grant now.
+func (l *loop) timer() (<-chan time.Time, func()) {
+	if l.claiming {
+		return nil, func() {}
+	}
+	now := l.now()
+	at, ok := l.sched.NextWake(now)
+	if ok && l.retryAt.After(at) {
+		at = l.retryAt
+	}
+	if !ok {
+		return nil, func() {}
+	}
+	return l.r.d.clock.clock.NewTimer(max(at.Sub(now), 0))
+}
+
+func (l *loop) now() time.Time { return l.r.d.clock.now() }
+
+func (l *loop) takeReady(lanes []ReadyLane) {
+	now := l.now()
+	for _, r := range lanes {
+		l.sched.Ready(now, r.EndpointID, r.DueAt, scheduler.Lane(r.Lane))
+	}
+}
+
+func (l *loop) takeChanged(changed []*target) {
+	now := l.now()
+	for _, t := range changed {
+		if !t.record.DeletedAt.IsZero() {
+			l.sched.RemoveEndpoint(t.record.ID)
+			continue
+		}
+		l.sched.SetEndpoint(now, l.r.spec(t))
+	}
+}
+
+// claim asks the scheduler what may be sent and leases that in the store.
+func (l *loop) claim(ctx context.Context) {
+	now := l.now()
+	if l.claiming || now.Before(l.retryAt) || l.r.recorder.saturated() {
+		return
+	}
+	l.grants = l.sched.Plan(now, claimBatch, l.grants[:0])
+	if len(l.grants) == 0 {
+		return
+	}
+	l.claiming = true
+	grants := append([]scheduler.Grant(nil), l.grants...)
+	l.r.attempts.Go(func() {
+		l.claimedC <- l.r.claim(ctx, grants)
+	})
+}
+
+// takeClaimed starts what a claim brought.
+func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
+	l.claiming = false
+	now := l.now()
+	if reply.err != nil {
+		l.settleFailed(now, reply)
+		if ctx.Err() == nil {
+			l.r.core.log.WarnContext(ctx, "webhook: claiming waits for the database", "error", reply.err)
+			l.retryAt = now.Add(l.wait.next())
+		}
+		return
+	}
+	l.wait.reset()
+	l.retryAt = time.Time{}
+	l.r.leases.hold(reply.claimed, reply.token, reply.until)
+
+	counts := make(map[scheduler.ID]*scheduler.Claimed, len(reply.grants))
+	for i := range reply.claimed {
+		id := scheduler.ID(reply.claimed[i].EndpointID)
+		if counts[id] == nil {
+			counts[id] = new(scheduler.Claimed)
+		}
+		countClaimed(counts[id], &reply.claimed[i])
+	}
+	probes := make(map[scheduler.ID]bool)
+	for _, g := range reply.grants {
+		got := scheduler.Claimed{}
+		if c := counts[g.Endpoint]; c != nil {
+			got = *c
+		}
+		l.sched.Settle(now, g, got)
+		if g.Probe {
+			probes[g.Endpoint] = true
+		}
+	}
+	for i := range reply.claimed {
+		c := &reply.claimed[i]
+		flight, _ := l.sched.Start(now, c.EndpointID, scheduler.Attempt{
+			Lane:   scheduler.Lane(c.Lane),
+			Number: c.Attempts + 1,
+			Probe:  probes[c.EndpointID],
+		})
+		if flight == nil {
+			l.r.handBack(c, reply.token)
+			continue
+		}
+		l.r.attempts.Go(func() { l.r.attempt(c, reply.token, flight) })
+	}
+}
+
+func countClaimed(n *scheduler.Claimed, c *Claimed) {
+	switch {
+	case c.Lane == LaneReplay:
+		n.Replay++
+	case c.Newest:
+		n.Newest++
+	default:
+		n.Oldest++
+		if c.Lane == LaneRetry {
+			n.Retries++
+		}
+	}
+}
+
+// settleFailed gives the slots of a failed claim back and keeps its endpoints
+// ready.
+func (l *loop) settleFailed(now time.Time, reply claimReply) {
+	for _, g := range reply.grants {
+		l.sched.Settle(now, g, scheduler.Claimed{})
+		if g.Oldest-g.Retries+g.Newest > 0 {
+			l.sched.Ready(now, g.Endpoint, now, scheduler.Live)
+		}
+		if g.Retries > 0 {
+			l.sched.Ready(now, g.Endpoint, now, scheduler.Retry)
+		}
+		if g.Replay > 0 {
+			l.sched.Ready(now, g.Endpoint, now, scheduler.Replay)
+		}
+	}
+}
+
+// handBack returns what a claim brought after the end of run, unsent.
+func (l *loop) handBack(reply claimReply) {
+	for i := range reply.claimed {
+		l.r.handBack(&reply.claimed[i], reply.token)
+	}
+}
+
+// claim leases deliveries for the grants.
+func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
+	reply := claimReply{grants: grants}
+	token, err := uuid.NewRandom()
+	if err != nil {
+		reply.err = fmt.Errorf("make a lease token: %w", err)
+		return reply
+	}
+	now := r.d.clock.now()
+	reply.token, reply.until = token, now.Add(r.cfg.Lease)
+	// A claim that is cut off may still take place in the database: better let it
+	// end and hand back what it brought.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease/3)
+	defer cancel()
+	reply.claimed, reply.err = r.core.backend.Claim(ctx, ClaimParams{
+		Now:        now,
+		LeaseUntil: reply.until,
+		Token:      token,
+		Requests:   claimRequests(grants),
+	})
+	return reply
+}
+
+func claimRequests(grants []scheduler.Grant) []ClaimRequest {
+	requests := make([]ClaimRequest, 0, len(grants))
+	for _, g := range grants {
+		add := func(lane Lane, limit int, newest bool) {
+			if limit > 0 {
+				requests = append(requests, ClaimRequest{EndpointID: g.Endpoint, Lane: lane, Limit: limit, Newest: newest})
+			}
+		}
+		add(LaneRetry, g.Retries, false)
+		add(LaneFirst, g.Oldest-g.Retries, false)
+		add(LaneFirst, g.Newest, true)
+		add(LaneReplay, g.Replay, false)
+	}
+	return requests
+}
+
+// schedulerConfig translates the dispatcher's configuration.
+func (r *run) schedulerConfig() scheduler.Config {
+	return scheduler.Config{
+		EndpointMax: r.cfg.MaxInFlightPerEndpoint,
+		GlobalMax:   r.cfg.MaxInFlight,
+		HostMax:     r.cfg.MaxInFlightPerHost,
+		NewCircuit:  r.cfg.Breaker.circuits(),
+		ProbeLease:  r.cfg.Lease,
+	}
+}
+
+// spec is what the scheduler needs to know of an endpoint.
+func (r *run) spec(t *target) scheduler.EndpointSpec {
+	return scheduler.EndpointSpec{
+		ID:          t.record.ID,
+		Tenant:      t.record.Tenant,
+		Host:        t.host,
+		MaxInFlight: t.options.MaxInFlight,
+		Timeout:     t.timeout(r.cfg.RequestTimeout),
+		Paused:      !t.sendable(),
+	}
+}

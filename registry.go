@@ -1,0 +1,183 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// registryPage is how many changed endpoints are read at a time.
+const registryPage = 5000
+
+// registry is a dispatcher's memory of the endpoints. It is told of changes by
+// the fan-out, which sees them first, and by refresh.
+type registry struct {
+	core     *core
+	onChange func([]*target) // called without locks held, possibly concurrently
+
+	mu       sync.RWMutex
+	targets  map[uuid.UUID]*target
+	revision int64 // everything up to here has been read by refresh
+
+	refreshing sync.Mutex // one refresh at a time
+}
+
+// target is one endpoint in one revision, ready to be sent to. It is immutable,
+// but for the credentials, which are opened at the first attempt.
+type target struct {
+	record  EndpointRecord
+	options endpointOptions
+	host    string // scheme, host and port: what the host cap goes by
+
+	mu          sync.Mutex
+	credentials *credentials
+}
+
+// credentials are what a request to an endpoint is signed and adorned with.
+type credentials struct {
+	secrets []activeSecret
+	headers map[string]string
+}
+
+func newRegistry(c *core, onChange func([]*target)) *registry {
+	return &registry{core: c, onChange: onChange, targets: make(map[uuid.UUID]*target), revision: -1}
+}
+
+// get returns the endpoint, or nil when it is unknown.
+func (r *registry) get(id uuid.UUID) *target {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.targets[id]
+}
+
+// at returns the endpoint in the given revision or a later one, reading changes
+// from the store if need be.
+func (r *registry) at(ctx context.Context, id uuid.UUID, revision int64) (*target, error) {
+	if t := r.get(id); t != nil && t.record.Revision >= revision {
+		return t, nil
+	}
+	if err := r.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return r.get(id), nil
+}
+
+// refresh reads the endpoints that changed since the last refresh.
+func (r *registry) refresh(ctx context.Context) error {
+	r.refreshing.Lock()
+	defer r.refreshing.Unlock()
+	for {
+		changed, revision, err := r.core.backend.ChangedEndpoints(ctx, r.revision, registryPage)
+		if err != nil {
+			return err
+		}
+		r.apply(changed)
+		if len(changed) < registryPage {
+			r.revision = revision
+			return nil
+		}
+		r.revision = changed[len(changed)-1].Revision
+	}
+}
+
+// apply takes over endpoints, except those that are known in a later revision.
+func (r *registry) apply(records []EndpointRecord) {
+	if len(records) == 0 {
+		return
+	}
+	changed := make([]*target, 0, len(records))
+	r.mu.Lock()
+	for i := range records {
+		known := r.targets[records[i].ID]
+		if known != nil && known.record.Revision >= records[i].Revision {
+			continue
+		}
+		t := newTarget(records[i])
+		r.targets[t.record.ID] = t
+		changed = append(changed, t)
+	}
+	r.mu.Unlock()
+	if len(changed) > 0 {
+		r.onChange(changed)
+	}
+}
+
+func newTarget(rec EndpointRecord) *target {
+	t := &target{record: rec, host: hostOf(rec.URL)}
+	// Unreadable options, which only a hand in the database can make, mean the
+	// defaults: better sent with those than not at all.
+	if json.Unmarshal(rec.Options, &t.options) != nil {
+		t.options = endpointOptions{}
+	}
+	return t
+}
+
+// hostOf returns what endpoints on the same server share. A URL that cannot be
+// parsed is a host of its own; the egress guard refuses it at the attempt.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" {
+		return raw
+	}
+	port := u.Port()
+	if port == "" {
+		port = u.Scheme
+	}
+	return u.Scheme + "://" + u.Hostname() + ":" + port
+}
+
+// sendable reports whether the endpoint may be sent to.
+func (t *target) sendable() bool {
+	return t.record.State == EndpointActive && t.record.DeletedAt.IsZero()
+}
+
+// abandoned reports whether the endpoint's unfinished deliveries are to be
+// cancelled, and why.
+func (t *target) abandoned() (reason string, ok bool) {
+	switch {
+	case !t.record.DeletedAt.IsZero():
+		return "endpoint deleted", true
+	case t.record.State == EndpointDisabled && t.record.StateReason != "":
+		return "endpoint disabled: " + t.record.StateReason, true
+	case t.record.State == EndpointDisabled:
+		return "endpoint disabled", true
+	}
+	return "", false
+}
+
+func (t *target) timeout(byDefault time.Duration) time.Duration {
+	if t.options.TimeoutMS > 0 {
+		return time.Duration(t.options.TimeoutMS) * time.Millisecond
+	}
+	return byDefault
+}
+
+// open returns what requests to the endpoint are signed with, the secrets that
+// are still in use at now. A failure is not remembered: the next attempt tries
+// again.
+func (t *target) open(ctx context.Context, c *core, now time.Time) ([]Secret, map[string]string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.credentials == nil {
+		secrets, err := c.openSecrets(ctx, &t.record, now)
+		if err != nil {
+			return nil, nil, err
+		}
+		headers, err := c.openHeaders(ctx, &t.record)
+		if err != nil {
+			return nil, nil, err
+		}
+		t.credentials = &credentials{secrets: secrets, headers: headers}
+	}
+	active := make([]Secret, 0, len(t.credentials.secrets))
+	for _, s := range t.credentials.secrets {
+		if s.expiresAt.IsZero() || s.expiresAt.After(now) {
+			active = append(active, s.Secret)
+		}
+	}
+	return active, t.credentials.headers, nil
+}

@@ -1,0 +1,214 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/egress"
+	"github.com/outhook/webhook/internal/scheduler"
+)
+
+// heldFor is how long a delivery waits that cannot be sent through no fault of
+// its endpoint: a secret that cannot be opened, a signer that fails.
+const heldFor = time.Minute
+
+// sent is what became of one claimed delivery: what to record, and what to tell
+// the scheduler.
+type sent struct {
+	result     Result
+	outcome    scheduler.Outcome
+	retryAfter time.Duration
+	disable    string // non-empty: disable the endpoint, for this reason
+}
+
+// attempt sends one claimed delivery and hands what came of it to the recorder
+// and the loop. It runs in a goroutine of its own.
+func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
+	s := r.send(c, Lease{DeliveryID: c.DeliveryID, Token: token})
+	r.recorder.add(s.result)
+	res := attemptOver{
+		endpoint: c.EndpointID,
+		Result:   scheduler.Result{Flight: flight, Outcome: s.outcome, RetryAfter: s.retryAfter},
+	}
+	if s.result.Attempt != nil {
+		res.Latency = s.result.Attempt.Latency
+	}
+	if s.result.State == StatePending {
+		res.RetryAt = s.result.NextAttemptAt
+	}
+	r.loop.done(res)
+	if s.result.Attempt != nil {
+		r.report(c, &s.result)
+	}
+	if s.disable != "" {
+		r.disable(c.EndpointID, s.disable)
+	}
+}
+
+// send makes one attempt. A panic in the signer, the transport or another part
+// that the host gave holds the delivery back and nothing else.
+func (r *run) send(c *Claimed, lease Lease) (s sent) {
+	defer func() {
+		if v := recover(); v != nil {
+			// The value may hold anything, a payload too.
+			r.core.log.Error("webhook: panic during an attempt", "delivery", c.DeliveryID,
+				"endpoint", c.EndpointID, "panic", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
+			s = sent{result: handedBack(c, lease, r.d.clock.now().Add(heldFor))}
+		}
+	}()
+
+	t, err := r.registry.at(r.attemptCtx, c.EndpointID, c.EndpointRevision)
+	if err != nil || t == nil {
+		// The database is away, or the endpoint's row is gone: not the endpoint's
+		// fault, and nothing went out.
+		r.held(c, "read the endpoint", err)
+		return sent{result: handedBack(c, lease, r.d.clock.now().Add(backoffMax))}
+	}
+	if !t.sendable() {
+		return sent{result: handedBack(c, lease, c.DueAt)}
+	}
+	timeout := t.timeout(r.cfg.RequestTimeout)
+	now := r.d.clock.now()
+	req, err := r.core.buildRequest(r.attemptCtx, t, c, now, timeout)
+	if err != nil {
+		r.held(c, "build the request", err)
+		return sent{result: handedBack(c, lease, now.Add(heldFor))}
+	}
+	// Checked last, right before the request is written.
+	if until, ok := r.leases.until(lease); !ok || until.Sub(r.d.clock.now()) < timeout+leaseSlack {
+		return sent{result: handedBack(c, lease, c.DueAt)}
+	}
+	return r.judge(c, lease, now, r.core.client.Do(r.attemptCtx, req))
+}
+
+// judge decides what follows from a request (DESIGN.md §4).
+func (r *run) judge(c *Claimed, lease Lease, started time.Time, res egress.Result) sent {
+	now := r.d.clock.now()
+	switch ErrorClass(res.Class) {
+	case ClassCancelled:
+		return sent{result: handedBack(c, lease, c.DueAt)}
+	case ClassProxy:
+		r.held(c, "reach the egress proxy", res.Err)
+		return sent{result: handedBack(c, lease, now.Add(heldFor))}
+	}
+
+	a := attemptOf(c, started, &res)
+	s := sent{result: Result{Lease: lease, Attempt: a}, outcome: scheduler.Failure}
+	switch {
+	case a.Class == ClassNone:
+		s.outcome = scheduler.Success
+		s.result.State = StateDelivered
+		return s
+	case a.Status == http.StatusGone:
+		s.outcome = scheduler.Neutral
+		s.disable = "410 Gone"
+		s.result.State, s.result.Reason = StateDead, "410 Gone"
+		return s
+	case a.Status == http.StatusTooManyRequests:
+		s.outcome = scheduler.Throttled
+	case a.Class == ClassBlocked:
+		s.outcome = scheduler.Blocked
+	}
+	s.retryAfter = retryAfter(a.Status, res.RetryAfter, now)
+	at, ok := r.nextAttempt(RetryInput{
+		Now:        now,
+		CreatedAt:  c.CreatedAt,
+		Attempts:   a.Number,
+		RetryAfter: s.retryAfter,
+		Status:     a.Status,
+		Class:      a.Class,
+	})
+	if !ok {
+		s.result.State, s.result.Reason = StateDead, "retries used up"
+		return s
+	}
+	s.result.State, s.result.NextAttemptAt, s.result.Lane = StatePending, at, LaneRetry
+	if c.Run > 0 {
+		s.result.Lane = LaneReplay
+	}
+	return s
+}
+
+// nextAttempt asks the retry policy, and the default one if that panics.
+func (r *run) nextAttempt(in RetryInput) (at time.Time, ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.core.log.Error("webhook: panic in the retry policy", "panic", fmt.Sprintf("%T", v))
+			at, ok = DefaultRetrySchedule().Next(in)
+		}
+	}()
+	return r.cfg.Retry.Next(in)
+}
+
+// handedBack makes a delivery due again without counting an attempt.
+func handedBack(c *Claimed, lease Lease, at time.Time) Result {
+	return Result{Lease: lease, State: StatePending, NextAttemptAt: at, Lane: c.Lane}
+}
+
+// handBack returns a claimed delivery unsent.
+func (r *run) handBack(c *Claimed, token uuid.UUID) {
+	r.recorder.add(handedBack(c, Lease{DeliveryID: c.DeliveryID, Token: token}, c.DueAt))
+}
+
+// held logs why a delivery waits that is not its endpoint's doing.
+func (r *run) held(c *Claimed, doing string, err error) {
+	if r.attemptCtx.Err() != nil || errors.Is(err, context.Canceled) {
+		return
+	}
+	r.core.log.Error("webhook: delivery held: cannot "+doing, "delivery", c.DeliveryID, "endpoint", c.EndpointID,
+		"tenant", c.Event.Tenant, "error", err)
+}
+
+// disable switches an endpoint off at its own request.
+func (r *run) disable(id uuid.UUID, reason string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.attemptCtx), r.cfg.RequestTimeout)
+	defer cancel()
+	if _, err := r.core.endpoints.Disable(ctx, AllTenants(), id, reason); err != nil && !errors.Is(err, ErrNotFound) {
+		// Its next delivery gets the same answer, and tries again.
+		r.core.log.Error("webhook: endpoint not disabled", "endpoint", id, "reason", reason, "error", err)
+	}
+}
+
+// report logs an attempt and tells the observer.
+func (r *run) report(c *Claimed, res *Result) {
+	a := res.Attempt
+	level := slog.LevelInfo
+	if a.Class != ClassNone {
+		level = slog.LevelWarn
+	}
+	r.core.log.LogAttrs(r.attemptCtx, level, "webhook: attempt",
+		slog.String("delivery", a.DeliveryID.String()),
+		slog.String("event", a.EventID.String()),
+		slog.String("type", c.Event.Type),
+		slog.String("endpoint", a.EndpointID.String()),
+		slog.String("tenant", a.Tenant),
+		slog.Int("attempt", a.Number),
+		slog.Duration("latency", a.Latency),
+		slog.Int("status", a.Status),
+		slog.String("class", string(a.Class)),
+		slog.String("state", string(res.State)),
+	)
+	if r.cfg.Observer == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			r.core.log.Error("webhook: panic in the observer", "panic", fmt.Sprintf("%T", v))
+		}
+	}()
+	r.cfg.Observer.AttemptDone(AttemptReport{
+		Attempt:       *a,
+		EventType:     c.Event.Type,
+		Run:           c.Run,
+		State:         res.State,
+		Reason:        res.Reason,
+		NextAttemptAt: res.NextAttemptAt,
+	})
+}

@@ -1,0 +1,170 @@
+package webhook
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const (
+	// reconcilePage is how many endpoints one Ready call looks at.
+	reconcilePage = 5000
+
+	// reconcileShare bounds what reconciliation costs: it runs at every poll, but
+	// sleeps at least this many times as long as it took.
+	reconcileShare = 20
+
+	// upkeepInterval is how often the store's upkeep is called for.
+	upkeepInterval = time.Hour
+
+	// cancelBatch is how many deliveries of an abandoned endpoint are cancelled
+	// in one transaction.
+	cancelBatch = 500
+)
+
+// watch starts what looks out for things that nobody told of. All of it ends
+// with ctx.
+func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
+	every := func(d time.Duration, doing string, do func(context.Context) error) {
+		workers.Go(func() { r.repeat(ctx, d, doing, do) })
+	}
+	reconciled := make(chan struct{}, 1)
+	every(r.cfg.PollInterval, "poll", func(ctx context.Context) error {
+		poke(r.fanOut.wake)
+		poke(reconciled)
+		return r.registry.refresh(ctx)
+	})
+	every(clockInterval, "measure the clock", r.d.clock.measure)
+	every(upkeepInterval, "upkeep", func(ctx context.Context) error {
+		return r.core.backend.Maintain(ctx, r.d.clock.now())
+	})
+	workers.Go(func() { r.reconcile(ctx, reconciled) })
+	if n, ok := r.core.backend.(Notifier); ok {
+		workers.Go(func() { r.hear(ctx, n) })
+	}
+}
+
+// repeat does something now and then every d. Failures are logged and made up
+// for by the next time.
+func (r *run) repeat(ctx context.Context, d time.Duration, doing string, do func(context.Context) error) {
+	for ctx.Err() == nil {
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			r.core.log.WarnContext(ctx, "webhook: cannot "+doing, "error", err)
+		}
+		if !r.sleep(ctx, d) {
+			return
+		}
+	}
+}
+
+// sleep waits by the dispatcher's clock; false means that ctx ended.
+func (r *run) sleep(ctx context.Context, d time.Duration) bool {
+	timer, stop := r.d.clock.clock.NewTimer(d)
+	defer stop()
+	select {
+	case <-timer:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// reconcile tells the loop what is due according to the store, whenever it is
+// poked: what other processes left, what an expired lease set free, and whatever
+// else nobody told of. It also settles what abandoned endpoints have pending.
+func (r *run) reconcile(ctx context.Context, poked <-chan struct{}) {
+	for {
+		select {
+		case <-poked:
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		if err := r.reconcileOnce(ctx); err != nil && ctx.Err() == nil {
+			r.core.log.WarnContext(ctx, "webhook: cannot reconcile", "error", err)
+		}
+		if pause := reconcileShare*time.Since(began) - r.cfg.PollInterval; pause > 0 && !r.sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+func (r *run) reconcileOnce(ctx context.Context) error {
+	var after uuid.UUID
+	for {
+		lanes, err := r.core.backend.Ready(ctx, ReadyParams{Now: r.d.clock.now(), After: after, Limit: reconcilePage})
+		if err != nil {
+			return err
+		}
+		if len(lanes) == 0 {
+			return nil
+		}
+		after = lanes[len(lanes)-1].EndpointID
+		if err := r.settleAbandoned(ctx, lanes); err != nil {
+			return err
+		}
+		r.loop.ready(lanes)
+	}
+}
+
+// settleAbandoned cancels the deliveries of disabled and deleted endpoints.
+func (r *run) settleAbandoned(ctx context.Context, lanes []ReadyLane) error {
+	var last uuid.UUID
+	for _, lane := range lanes {
+		if lane.EndpointID == last {
+			continue
+		}
+		last = lane.EndpointID
+		t := r.registry.get(lane.EndpointID)
+		if t == nil {
+			continue
+		}
+		reason, ok := t.abandoned()
+		if !ok {
+			continue
+		}
+		for n := cancelBatch; n == cancelBatch; {
+			var err error
+			n, err = r.core.backend.CancelDeliveries(ctx, CancelDeliveriesParams{
+				Now: r.d.clock.now(), EndpointID: lane.EndpointID, Reason: reason, Limit: cancelBatch,
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hear listens to the signals of other processes, and begins again when it can
+// no longer hear them.
+func (r *run) hear(ctx context.Context, n Notifier) {
+	var wait backoff
+	for ctx.Err() == nil {
+		err := n.Listen(ctx, func() {
+			wait.reset()
+			// What was signalled while nobody listened is looked for now.
+			poke(r.fanOut.wake)
+		}, func(s Signal) { r.signalled(ctx, s) })
+		if ctx.Err() != nil {
+			return
+		}
+		r.core.log.WarnContext(ctx, "webhook: signals not heard, polling", "error", err)
+		if !wait.sleep(ctx) {
+			return
+		}
+	}
+}
+
+func (r *run) signalled(ctx context.Context, s Signal) {
+	switch s {
+	case SignalEvents:
+		poke(r.fanOut.wake)
+	case SignalEndpoints:
+		if err := r.registry.refresh(ctx); err != nil && ctx.Err() == nil {
+			r.core.log.WarnContext(ctx, "webhook: cannot read endpoints", "error", err)
+		}
+	}
+}
