@@ -70,7 +70,7 @@ type EventRecord struct {
 type FanOutStore interface {
 	// FanOut takes the oldest entries of the outbox that no other transaction
 	// holds, asks p.Matcher for the endpoints of each, writes the deliveries,
-	// due at p.Now, and removes the entries; all in one transaction. An event
+	// created and due at p.Now, and removes the entries; all in one transaction. An event
 	// with more endpoints than fit keeps its entry, with the last endpoint
 	// written, behind all the others. An event without any endpoint is
 	// recorded as unmatched.
@@ -160,7 +160,10 @@ type DeliveryStore interface {
 	// schedules their next attempt or hands them back, and logs the attempts.
 	// A result whose lease token no longer holds the delivery changes no
 	// delivery; its attempt is logged as late. Record may be repeated with the
-	// same results after an error.
+	// same results after an error: an attempt that is logged already is not
+	// logged again. Text that came from a receiver (Reason, Error, Location) may
+	// hold any bytes and be long; a store that cannot keep it whole changes it,
+	// as it must not fail for it. Excerpts are kept byte for byte.
 	Record(ctx context.Context, p RecordParams) (RecordResult, error)
 
 	// CancelDeliveries finishes up to p.Limit unfinished deliveries of an
@@ -226,7 +229,10 @@ type Claimed struct {
 	EndpointRevision int64
 }
 
-// Lease identifies one leased delivery.
+// Lease identifies one leased delivery. Its token holds the delivery until that
+// is claimed anew, recorded, handed back or cancelled. That the time has run out
+// does not end the hold by itself: a result that comes before anyone else has
+// taken over still counts.
 type Lease struct {
 	DeliveryID uuid.UUID
 	Token      uuid.UUID

@@ -70,7 +70,7 @@ func matcherTests[Tx any]() []test[Tx] {
 			e.fanOutWith(m, plenty, plenty)
 		}},
 		{name: "a matcher that knows nothing is told of every endpoint there is", run: func(e *env[Tx]) {
-			endpoints := e.endpoints(250, "acme", "*")
+			endpoints := e.endpoints(120, "acme", "*")
 			e.deleteEndpoint(endpoints[0])
 			event := e.event("acme", "order.created")
 			e.enqueue(event)

@@ -88,17 +88,21 @@ func logTests[Tx any]() []test[Tx] {
 			all := e.list(webhook.ListDeliveriesParams{Scope: webhook.AllTenants()})
 			e.truth(len(all) > 10, "only %d deliveries to filter", len(all))
 
+			tried := map[webhook.ListDeliveriesParams]bool{}
 			for _, scope := range []webhook.Scope{webhook.AllTenants(), webhook.TenantScope("acme"), webhook.TenantScope("nobody")} {
 				for _, d := range all {
 					for _, p := range []webhook.ListDeliveriesParams{
 						{Scope: scope, EventID: d.EventID},
 						{Scope: scope, EndpointID: d.EndpointID},
 						{Scope: scope, State: d.State},
-						{Scope: scope, EventID: d.EventID, EndpointID: d.EndpointID},
 						{Scope: scope, EndpointID: d.EndpointID, State: d.State},
+						{Scope: scope, EventID: shared.ID, EndpointID: d.EndpointID},
 						{Scope: scope, EventID: shared.ID, EndpointID: d.EndpointID, State: d.State},
 					} {
-						e.equal(filtered(all, p), idsOf(e.list(p)), "deliveries filtered by %+v", p)
+						if !tried[p] {
+							tried[p] = true
+							e.equal(filtered(all, p), idsOf(e.list(p)), "deliveries filtered by %+v", p)
+						}
 					}
 				}
 			}

@@ -104,16 +104,20 @@ func outboxTests[Tx any](h Harness[Tx]) []test[Tx] {
 			}
 		}},
 		{name: "ten thousand events are written by one call", run: func(e *env[Tx]) {
-			events := e.eventsOf(10_000, "acme", "order.created")
+			const n = 10_000
+			events := e.eventsOf(n, "acme", "order.created")
 			results := e.enqueue(events...)
-
-			finished, err := e.drain(e.store, e.now, plenty)
-
-			e.must(err, "fan out")
-			e.equal(len(events), finished, "events fanned out")
-			for _, i := range []int{0, 4_999, 9_999} {
-				e.equal(webhook.EnqueueResult{EventID: events[i].ID}, results[i], "result %d", i)
-				e.truth(e.getEvent(events[i].ID).Unmatched, "event %d is not there", i)
+			for i, result := range results {
+				if result != (webhook.EnqueueResult{EventID: events[i].ID}) {
+					e.t.Fatalf("result %d: got %v, want %v", i, result, events[i].ID)
+				}
+			}
+			// A sample: to fan all of them out would cost more than it shows.
+			var last int64
+			for i := 49; i < n; i += 50 {
+				sequence := e.getEvent(events[i].ID).Sequence
+				e.truth(sequence >= last+50 || last == 0, "sequence of event %d is %d, %d of the one 50 before", i, sequence, last)
+				last = sequence
 			}
 		}},
 		{name: "a call without events does nothing", run: func(e *env[Tx]) {

@@ -25,7 +25,7 @@ import (
 
 // defaultTimeout is how long a test may take before its context ends. It is
 // there to turn a store that hangs into one that fails.
-const defaultTimeout = 30 * time.Second
+const defaultTimeout = 2 * time.Minute
 
 // Harness tells [Run] how to get at the store under test.
 type Harness[Tx any] struct {
@@ -54,7 +54,7 @@ type Harness[Tx any] struct {
 	// Notifications is set for a store that implements [webhook.Notifier].
 	Notifications bool
 
-	// Timeout limits each test; 0 means 30 s.
+	// Timeout limits each test; 0 means 2 minutes.
 	Timeout time.Duration
 }
 
