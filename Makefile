@@ -17,6 +17,7 @@ WITH_POSTGRES := $(BIN)/with-postgres
 PKG ?= ./...
 TESTFLAGS ?=
 FUZZTIME ?= 20s
+BENCHFLAGS ?=
 
 # Runs a command in every module, goes on after a failure, and fails at the end.
 define in_modules
@@ -77,8 +78,8 @@ vuln: $(BIN)/govulncheck ## look for known vulnerabilities (needs vuln.go.dev, a
 	@$(call in_modules,$(CURDIR)/.ci/vuln $(BIN)/govulncheck)
 
 .PHONY: bench
-bench: prepare $(WITH_POSTGRES) ## compare with peers on a durable PostgreSQL; prints "ratio NAME VALUE" lines
-	@cd bench && $(WITH_POSTGRES) -durable $(GO) test -run='^$$' -bench=. -benchtime=1x -timeout=60m ./...
+bench: prepare ## compare with peers on a durable PostgreSQL; prints "ratio NAME VALUE" lines (BENCHFLAGS=-quick)
+	@cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: bench-micro
 bench-micro: ## run the benchmarks beside the code
