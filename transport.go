@@ -53,7 +53,7 @@ type EgressProxy struct {
 }
 
 // Resolver looks host names up; [*net.Resolver] is one. Names are passed with a
-// trailing dot, so that no search list applies.
+// trailing dot, so that no search list applies, unless AllowHosts lists them.
 type Resolver = egress.Resolver
 
 // TransportConfig configures [NewTransport]. The zero value is the strict default:
@@ -63,8 +63,9 @@ type TransportConfig struct {
 	Allow []AllowRule
 
 	// AllowHosts exempts host names from the name rules (single-label names,
-	// localhost, .local, .internal and the like): exact names, or "*.suffix". The
-	// addresses behind them are judged as always.
+	// localhost, .local, .internal and the like): exact names, or "*.suffix". They are
+	// the operator's own names, so the search list and the hosts file of this machine
+	// apply to them, as to no other name. Their addresses are judged as always.
 	AllowHosts []string
 
 	// AllowHTTP accepts http URLs besides https. Off by default: payloads would

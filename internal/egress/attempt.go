@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -131,11 +132,12 @@ func (a *attempt) limitBody(d time.Duration) {
 	}
 }
 
-// resendable reports whether err is the race between a request and the closing of an
-// idle connection: pooled, no byte of an answer, and neither time nor caller gone.
+// resendable reports whether err is the race between a request and the end of an idle
+// connection: pooled, no byte of an answer, and neither time nor caller gone. Some
+// servers say goodbye in words; net/http then reports those as its error.
 func (a *attempt) resendable(r *Request, err error) bool {
-	return !r.NoResend && a.reused.Load() && !a.firstByte.Load() &&
-		a.Err() == nil && Classify(err) == ClassReset
+	return !r.NoResend && a.reused.Load() && !a.firstByte.Load() && a.Err() == nil &&
+		(Classify(err) == ClassReset || strings.Contains(err.Error(), "readLoopPeekFailLocked"))
 }
 
 // again prepares the second and last try.

@@ -73,9 +73,13 @@ var errConnectTimeout = errors.New("connect timeout")
 func (d *dialer) resolve(ctx context.Context, name string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.connect)
 	defer cancel()
-	// The trailing dot keeps the search list of resolv.conf out: inside a cluster it
-	// would turn a customer's name into one of the cluster's own.
-	found, err := d.resolver.LookupNetIP(ctx, "ip", name+".")
+	query := name
+	if st := d.guard.state.Load(); st == nil || !st.rules.hostListed(name) {
+		// The trailing dot keeps the search list of resolv.conf out: inside a cluster it
+		// would turn a customer's name into one of the cluster's own.
+		query += "."
+	}
+	found, err := d.resolver.LookupNetIP(ctx, "ip", query)
 	if err == nil && len(found) == 0 {
 		err = errors.New("no addresses")
 	}

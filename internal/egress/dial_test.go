@@ -11,8 +11,10 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -165,6 +167,13 @@ func TestTheNameIsResolvedAbsolutelyAndItsAddressesTakeTurns(t *testing.T) {
 	res := post(t, c, "http://BÜCHER.example.:"+port(t, srv)+"/")
 	require.True(t, res.OK(), "%v", res.Err)
 	assert.Equal(t, "xn--bcher-kva.example.", asked.Load(), "what is judged is what is looked up")
+
+	p := public()
+	p.AllowHosts = []string{"receiver"}
+	c = newClient(t, p, egress.TransportConfig{Resolver: dns})
+	res = post(t, c, "http://receiver:"+port(t, srv)+"/")
+	require.True(t, res.OK(), "%v", res.Err)
+	assert.Equal(t, "receiver", asked.Load(), "an operator's own name may use the search list and the hosts file")
 }
 
 type lookup func(context.Context, string) ([]netip.Addr, error)
@@ -444,4 +453,60 @@ func TestADialEndsWithItsAttempt(t *testing.T) {
 	res = c.Do(ctx, egress.Request{URL: "http://h.example/"})
 	assert.Equal(t, egress.ClassCancelled, res.Class, "%v", res.Err)
 	assert.Error(t, <-ended)
+}
+
+func TestAPolicyMayChangeUnderLoad(t *testing.T) {
+	t.Parallel()
+	srv := receiver(t, ok)
+	c := newClient(t, loopback(), egress.TransportConfig{})
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				res := post(t, c, srv.URL)
+				if !res.OK() && res.Class != egress.ClassBlocked {
+					t.Errorf("%s: %v", res.Class, res.Err)
+					return
+				}
+			}
+		})
+	}
+	for i := range 200 {
+		p := loopback()
+		if i%2 == 1 {
+			p = withHTTP()
+		}
+		if !assert.NoError(t, c.Guard().SetPolicy(p)) {
+			break
+		}
+		if i%2 == 1 {
+			assert.Equal(t, egress.ClassBlocked, post(t, c, srv.URL).Class, "at once, and with a full pool")
+		}
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestTheHostsOwnAddressesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var list []netip.Addr
+		var fault error
+		g := newGuard(t, egress.Policy{LocalAddrs: func() ([]netip.Addr, error) { return list, fault }})
+		a := at443("9.9.9.9")
+		require.NoError(t, g.CheckAddr(a))
+		list = []netip.Addr{a.Addr()}
+		require.NoError(t, g.CheckAddr(a), "not for every connection")
+		time.Sleep(31 * time.Second)
+		require.ErrorIs(t, g.CheckAddr(a), egress.ErrBlocked)
+		list, fault = nil, errors.New("no netlink")
+		time.Sleep(31 * time.Second)
+		require.ErrorIs(t, g.CheckAddr(a), egress.ErrBlocked, "what was read last holds")
+	})
 }

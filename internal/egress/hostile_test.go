@@ -329,6 +329,39 @@ func TestR07ReceiversThatDoNotAnswer(t *testing.T) {
 	})
 }
 
+func TestAReceiverNeedNotReadALargePayload(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, loopback(), egress.TransportConfig{})
+	large := bytes.Repeat([]byte("x"), 16<<20)
+	start := func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, 64<<10)) }
+	for name, tc := range map[string]struct {
+		serve func(net.Conn, <-chan struct{})
+		want  []egress.Class
+	}{
+		"reads nothing": {func(_ net.Conn, done <-chan struct{}) { <-done }, []egress.Class{egress.ClassTimeout}},
+		"answers 413 first": {func(c net.Conn, done <-chan struct{}) {
+			start(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 413 no\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+			<-done
+		}, []egress.Class{egress.ClassHTTP4xx}},
+		"answers 200 first": {func(c net.Conn, done <-chan struct{}) {
+			start(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			<-done
+		}, []egress.Class{egress.ClassNone}},
+		"hangs up": {func(c net.Conn, _ <-chan struct{}) { start(c) }, []egress.Class{egress.ClassReset}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			done := make(chan struct{})
+			url := raw(t, func(c net.Conn) { tc.serve(c, done) })
+			res := c.Do(t.Context(), egress.Request{URL: url, Body: large, Timeout: time.Second})
+			close(done)
+			assert.Contains(t, tc.want, res.Class, "%v", res.Err)
+			assert.Less(t, res.Latency, 3*time.Second)
+		})
+	}
+}
+
 func TestR12OnlyA2xxIsSuccess(t *testing.T) { // B23, B24
 	t.Parallel()
 	for status, want := range map[string]egress.Class{

@@ -52,7 +52,9 @@ type Policy struct {
 
 	// AllowHosts exempts host names from the name rules (single-label names,
 	// localhost, .internal, .local and the like): an exact name, or "*.suffix" for
-	// whatever ends with ".suffix". The addresses behind them are judged as always.
+	// whatever ends with ".suffix". They are the operator's own names: the host's own
+	// search list and hosts file apply to them, as to no other name. The addresses
+	// behind them are judged as always.
 	AllowHosts []string
 
 	// Denied lists further blocks that are refused even if Allow lists them, say the
@@ -238,6 +240,19 @@ func cleanPrefix(p netip.Prefix) (netip.Prefix, error) {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	return p.Masked(), nil
+}
+
+// hostListed reports whether name is under AllowHosts.
+func (r *rules) hostListed(name string) bool {
+	if _, ok := r.hosts[name]; ok {
+		return true
+	}
+	for _, s := range r.suffixes {
+		if strings.HasSuffix(name, s) {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *rules) portAllowed(p uint16) bool { return inPorts(r.ports, p) }

@@ -142,6 +142,37 @@ func newIdleServer(t testing.TB, idle time.Duration) idleServer {
 	})}
 }
 
+func TestB28AGoodbyeInWordsIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	for _, goodbye := range []string{
+		"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "bye\r\n",
+	} {
+		said := make(chan struct{})
+		var conns atomic.Int32
+		url := raw(t, func(c net.Conn) {
+			first := conns.Add(1) == 1
+			readRequest(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			if first {
+				_, _ = io.WriteString(c, goodbye)
+				close(said)
+			}
+			_, _ = io.Copy(io.Discard, c)
+		})
+		c := newClient(t, loopback(), egress.TransportConfig{})
+		require.True(t, ok2(post(t, c, url)))
+		<-said
+		res := post(t, c, url)
+		// Words that cross with the request cannot be told from its answer. Those that
+		// came before it must not fail it.
+		if res.Status == 0 && res.Class == egress.ClassProtocol {
+			assert.ErrorContains(t, res.Err, "malformed HTTP response")
+			continue
+		}
+		assert.Contains(t, []int{200, 400, 408}, res.Status, "%q: %v", goodbye, res.Err)
+	}
+}
+
 func TestAnAnswerThatBeganIsNotAskedForAgain(t *testing.T) {
 	t.Parallel()
 	var seen atomic.Int32

@@ -257,13 +257,8 @@ var localSuffixes = []string{
 // checkName refuses names that mean something local. It is a second line only: the
 // address check holds whatever a name is called.
 func (r *rules) checkName(name string) error {
-	if _, ok := r.hosts[name]; ok {
+	if r.hostListed(name) {
 		return nil
-	}
-	for _, s := range r.suffixes {
-		if strings.HasSuffix(name, s) {
-			return nil
-		}
 	}
 	if !strings.Contains(name, ".") {
 		return badURL("local_name", "the host must be a full domain name")
