@@ -14,6 +14,7 @@ import (
 // Defaults of [DispatcherConfig] (DESIGN.md §2 and §3).
 const (
 	DefaultGracePeriod    = 15 * time.Second
+	DefaultHeartbeat      = 2 * time.Second
 	DefaultLease          = 90 * time.Second
 	DefaultMaxInFlight    = 512
 	DefaultPerEndpoint    = 20
@@ -36,6 +37,11 @@ type DispatcherConfig struct {
 	// GracePeriod is how long Run, once its context has ended, lets requests in
 	// flight finish. Default 15 s; negative means not at all.
 	GracePeriod time.Duration
+
+	// HeartbeatInterval is how often the dispatcher tells the others on the same
+	// database that it is alive. After five missed ones they take its endpoints
+	// over. Default 2 s.
+	HeartbeatInterval time.Duration
 
 	// Lease is how long a delivery belongs to the dispatcher that claimed it,
 	// and so how long one that crashed holds it up. Default 90 s; at least twice
@@ -72,6 +78,7 @@ type DispatcherConfig struct {
 // names the field that makes no sense.
 func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	orDuration(&c.GracePeriod, DefaultGracePeriod)
+	orDuration(&c.HeartbeatInterval, DefaultHeartbeat)
 	orDuration(&c.Lease, DefaultLease)
 	orDuration(&c.PollInterval, DefaultPollInterval)
 	orDuration(&c.RequestTimeout, DefaultRequestTimeout)
@@ -92,6 +99,8 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 		return bad("RequestTimeout", fmt.Sprintf("is %v, not more than 0 and at most %v", c.RequestTimeout, maxEndpointTimeout))
 	case c.Lease < 2*c.RequestTimeout+2*leaseSlack:
 		return bad("Lease", fmt.Sprintf("is %v, less than twice RequestTimeout plus %v", c.Lease, 2*leaseSlack))
+	case c.HeartbeatInterval < 0:
+		return bad("HeartbeatInterval", "is negative")
 	case c.PollInterval < 0:
 		return bad("PollInterval", "is negative")
 	case c.MaxInFlight < 0:
@@ -190,6 +199,7 @@ func (d *Dispatcher) start(ctx context.Context) error {
 //	attempts   one per request in flight
 //	recorder   results → store
 //	keeper     renews leases
+//	cluster    who else is there, and whose endpoint is whose
 //	watchers   endpoint changes, reconciliation, signals, clock, upkeep
 //
 // Work flows down that list. On the way out the first two stop, attempts end or
@@ -200,10 +210,13 @@ type run struct {
 	cfg  *DispatcherConfig
 
 	registry *registry
+	cluster  *cluster
 	fanOut   *fanOut
 	loop     *loop
 	recorder *recorder
 	leases   *leaseKeeper
+
+	reconciled chan struct{} // cap 1: wakes the reconciliation
 
 	attempts     sync.WaitGroup
 	attemptCtx   context.Context // ends with the grace period
@@ -211,8 +224,9 @@ type run struct {
 }
 
 func newRun(d *Dispatcher) *run {
-	r := &run{d: d, core: d.core, cfg: &d.cfg}
+	r := &run{d: d, core: d.core, cfg: &d.cfg, reconciled: make(chan struct{}, 1)}
 	r.registry = newRegistry(d.core, func(changed []*target) { r.loop.endpointsChanged(changed) })
+	r.cluster = newCluster(r)
 	r.loop = newLoop(r)
 	r.fanOut = newFanOut(r)
 	r.leases = newLeaseKeeper(r)
@@ -233,11 +247,17 @@ func (r *run) do(ctx context.Context) {
 	writers.Go(func() { r.recorder.run(flushCtx, attemptsOver) })
 	writers.Go(func() { r.leases.run(flushCtx, attemptsOver) })
 
+	// Before the first endpoint is taken, so that those of others are not.
+	if err := r.cluster.beat(ctx); err != nil {
+		r.core.log.WarnContext(ctx, "webhook: cannot send a heartbeat", "error", err)
+	}
 	var workers sync.WaitGroup
+	r.cluster.start(ctx, &workers)
 	workers.Go(func() { r.fanOut.run(ctx) })
 	workers.Go(func() { r.loop.run(ctx) })
 	r.watch(ctx, &workers)
 	workers.Wait()
+	r.cluster.leave(ctx)
 
 	grace := time.AfterFunc(r.cfg.GracePeriod, r.stopAttempts)
 	defer grace.Stop()

@@ -74,13 +74,7 @@ func (f *fanOut) drain(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("fan out: %w", err)
 		}
-		if len(res.Endpoints) > 0 {
-			due := make([]ReadyLane, len(res.Endpoints))
-			for i, id := range res.Endpoints {
-				due[i] = ReadyLane{EndpointID: id, Lane: LaneFirst, DueAt: now}
-			}
-			f.r.loop.ready(due)
-		}
+		f.announce(res.Endpoints, now)
 		if !res.OldestCreatedAt.IsZero() {
 			f.lag.Store(int64(now.Sub(res.OldestCreatedAt)))
 		}
@@ -89,6 +83,25 @@ func (f *fanOut) drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// announce tells the loop, and the dispatchers whose endpoints they are, of new
+// deliveries.
+func (f *fanOut) announce(endpoints []uuid.UUID, now time.Time) {
+	if len(endpoints) == 0 {
+		return
+	}
+	own := make([]ReadyLane, 0, len(endpoints))
+	var others []uuid.UUID
+	for _, id := range endpoints {
+		if t := f.r.registry.get(id); t == nil || f.r.cluster.owns(t.host) {
+			own = append(own, ReadyLane{EndpointID: id, Lane: LaneFirst, DueAt: now})
+		} else {
+			others = append(others, id)
+		}
+	}
+	f.r.loop.ready(own)
+	f.r.cluster.signal(SignalReady, others...)
 }
 
 // load fills the matcher before the first fan-out, in pages and outside of a

@@ -25,6 +25,8 @@ type loop struct {
 	changedC chan []*target
 	doneC    chan attemptOver
 	claimedC chan claimReply
+	healthC  chan []loadedHealth
+	membersC chan struct{} // cap 1: who is alive may have changed
 	over     chan struct{}
 
 	// Owned by run.
@@ -32,6 +34,19 @@ type loop struct {
 	grants   []scheduler.Grant
 	wait     backoff
 	retryAt  time.Time // no claim before; zero unless claims fail
+	places   map[uuid.UUID]*place
+	members  []uuid.UUID // whom the places are according to
+}
+
+// place is where the loop stands with an endpoint that is this dispatcher's.
+type place struct {
+	// taken is false until what the last owner left has been loaded; the scheduler
+	// does not know the endpoint before.
+	taken bool
+	// early are the lanes that became ready before.
+	early []ReadyLane
+	// foreign is set while other dispatchers have leases on its deliveries.
+	foreign bool
 }
 
 // attemptOver tells the scheduler how an attempt ended.
@@ -46,6 +61,7 @@ type claimReply struct {
 	claimed []Claimed
 	token   uuid.UUID
 	until   time.Time
+	held    map[uuid.UUID]time.Time // probes that other dispatchers are sending
 	err     error
 }
 
@@ -56,6 +72,9 @@ func newLoop(r *run) *loop {
 		changedC: make(chan []*target, 16),
 		doneC:    make(chan attemptOver, r.cfg.MaxInFlight),
 		claimedC: make(chan claimReply, 1),
+		healthC:  make(chan []loadedHealth, 4),
+		membersC: make(chan struct{}, 1),
+		places:   make(map[uuid.UUID]*place),
 		over:     make(chan struct{}),
 	}
 	l.sched = scheduler.New(r.schedulerConfig())
@@ -78,6 +97,14 @@ func (l *loop) endpointsChanged(changed []*target) {
 	}
 }
 
+// healthLoaded tells what is stored about endpoints. Safe from any goroutine.
+func (l *loop) healthLoaded(health []loadedHealth) {
+	select {
+	case l.healthC <- health:
+	case <-l.over:
+	}
+}
+
 // done tells of the end of an attempt. Safe from any goroutine.
 func (l *loop) done(res attemptOver) {
 	select {
@@ -92,6 +119,11 @@ func (l *loop) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		l.claim(ctx)
 		l.waitForNews(ctx)
+	}
+	for id, p := range l.places {
+		if p.taken {
+			l.keep(id)
+		}
 	}
 	if l.claiming {
 		l.handBack(<-l.claimedC)
@@ -111,18 +143,22 @@ func (l *loop) waitForNews(ctx context.Context) {
 	case changed := <-l.changedC:
 		l.takeChanged(changed)
 	case res := <-l.doneC:
-		l.sched.Done(l.now(), res.endpoint, res.Result)
+		l.takeDone(res)
 	case reply := <-l.claimedC:
 		l.takeClaimed(ctx, reply)
+	case health := <-l.healthC:
+		l.takeHealth(health)
+	case <-l.membersC:
+		l.takeMembers()
 	}
+	// What came meanwhile is taken in before the next claim, so that it counts;
+	// the rarer news wait for their turn above.
 	for {
 		select {
 		case lanes := <-l.readyC:
 			l.takeReady(lanes)
-		case changed := <-l.changedC:
-			l.takeChanged(changed)
 		case res := <-l.doneC:
-			l.sched.Done(l.now(), res.endpoint, res.Result)
+			l.takeDone(res)
 		case reply := <-l.claimedC:
 			l.takeClaimed(ctx, reply)
 		default:
@@ -152,18 +188,40 @@ func (l *loop) now() time.Time { return l.r.d.clock.now() }
 func (l *loop) takeReady(lanes []ReadyLane) {
 	now := l.now()
 	for _, r := range lanes {
-		l.sched.Ready(now, r.EndpointID, r.DueAt, scheduler.Lane(r.Lane))
+		switch p := l.places[r.EndpointID]; {
+		case p == nil: // another dispatcher's
+		case p.taken:
+			l.sched.Ready(now, r.EndpointID, r.DueAt, scheduler.Lane(r.Lane))
+		default:
+			p.early = append(p.early, r)
+		}
 	}
 }
 
-func (l *loop) takeChanged(changed []*target) {
+// takeDone takes in the end of an attempt, and has kept and told what it changed.
+func (l *loop) takeDone(res attemptOver) {
 	now := l.now()
-	for _, t := range changed {
-		if !t.record.DeletedAt.IsZero() {
-			l.sched.RemoveEndpoint(t.record.ID)
-			continue
-		}
-		l.sched.SetEndpoint(now, l.r.spec(t))
+	change := l.sched.Done(now, res.endpoint, res.Result)
+	if change == (scheduler.Change{}) {
+		return
+	}
+	id := uuid.UUID(res.endpoint)
+	if snap, ok := l.sched.Snapshot(now, res.endpoint); ok {
+		l.r.cluster.keep(id, snap)
+		l.logCircuit(id, change, snap)
+	}
+	if change.Opened {
+		l.r.cluster.signal(SignalOpened, id)
+	}
+}
+
+func (l *loop) logCircuit(id uuid.UUID, change scheduler.Change, snap scheduler.Snapshot) {
+	log := l.r.core.log
+	switch {
+	case change.Opened:
+		log.Warn("webhook: circuit open", "endpoint", id, "until", snap.Circuit.OpenUntil, "flapped", change.Flapped)
+	case change.Closed:
+		log.Info("webhook: circuit closed", "endpoint", id)
 	}
 }
 
@@ -214,6 +272,7 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 		if c := counts[g.Endpoint]; c != nil {
 			got = *c
 		}
+		got.ProbeHeld = reply.held[g.Endpoint]
 		l.sched.Settle(now, g, got)
 		if g.Probe {
 			probes[g.Endpoint] = true
@@ -286,18 +345,24 @@ func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 	// end and hand back what it brought.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease/3)
 	defer cancel()
+	if reply.held, reply.err = r.cluster.takeProbes(ctx, grants, now, reply.until); reply.err != nil {
+		return reply
+	}
 	reply.claimed, reply.err = r.core.backend.Claim(ctx, ClaimParams{
 		Now:        now,
 		LeaseUntil: reply.until,
 		Token:      token,
-		Requests:   claimRequests(grants),
+		Requests:   claimRequests(grants, reply.held),
 	})
 	return reply
 }
 
-func claimRequests(grants []scheduler.Grant) []ClaimRequest {
+func claimRequests(grants []scheduler.Grant, held map[uuid.UUID]time.Time) []ClaimRequest {
 	requests := make([]ClaimRequest, 0, len(grants))
 	for _, g := range grants {
+		if _, ok := held[g.Endpoint]; ok {
+			continue
+		}
 		add := func(lane Lane, limit int, newest bool) {
 			if limit > 0 {
 				requests = append(requests, ClaimRequest{EndpointID: g.Endpoint, Lane: lane, Limit: limit, Newest: newest})

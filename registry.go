@@ -54,6 +54,19 @@ func (r *registry) get(id uuid.UUID) *target {
 	return r.targets[id]
 }
 
+// all returns the endpoints that are not deleted.
+func (r *registry) all() []*target {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	list := make([]*target, 0, len(r.targets))
+	for _, t := range r.targets {
+		if t.record.DeletedAt.IsZero() {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
 // at returns the endpoint in the given revision or a later one, reading changes
 // from the store if need be.
 func (r *registry) at(ctx context.Context, id uuid.UUID, revision int64) (*target, error) {

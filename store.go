@@ -392,13 +392,17 @@ type SystemStore interface {
 	Maintain(ctx context.Context, now time.Time) error
 }
 
-// Signal is what one process tells the others.
+// Signal is what one process tells the others: one of the words below, for some
+// of them followed by a list of endpoints. To a store it is opaque text of at most
+// 7,000 ASCII characters.
 type Signal string
 
 // The signals.
 const (
 	SignalEvents    Signal = "events"    // events were enqueued
 	SignalEndpoints Signal = "endpoints" // endpoints changed
+	SignalReady     Signal = "ready"     // the listed endpoints have due deliveries
+	SignalOpened    Signal = "opened"    // the circuits of the listed endpoints opened
 )
 
 // Notifier is an optional part of a [Store]: it lets processes wake one another.
@@ -412,6 +416,69 @@ type Notifier interface {
 	// ends (nil) or it can no longer hear any (an error). The caller calls it
 	// again.
 	Listen(ctx context.Context, ready func(), handle func(Signal)) error
+}
+
+// ClusterStore is an optional part of a [Store]: through it the dispatchers on
+// one database share the endpoints out among themselves, so that caps, rates and
+// circuits hold for all of them together. Without it every dispatcher sends to
+// every endpoint, and they hold per dispatcher. Nothing else depends on it: that
+// no delivery is lost or claimed twice rests on leases alone.
+type ClusterStore interface {
+	// Heartbeat records that p.Dispatcher is alive at p.Now, forgets those not
+	// heard of since p.DeadBefore, and returns all that are alive, p.Dispatcher
+	// included, in ascending order of id.
+	Heartbeat(ctx context.Context, p HeartbeatParams) ([]uuid.UUID, error)
+
+	// Leave forgets a dispatcher, so that others take over at once.
+	Leave(ctx context.Context, dispatcher uuid.UUID) error
+
+	// SaveHealth stores what is known about endpoints, each unless something
+	// with a later UpdatedAt is stored already. An endpoint occurs once in a call.
+	SaveHealth(ctx context.Context, health []EndpointHealth) error
+
+	// LoadHealth returns what is stored about p.Endpoints and how many of their
+	// deliveries are under a lease that is valid at p.Now; one entry for each
+	// endpoint, in any order, with a zero UpdatedAt where nothing is stored.
+	LoadHealth(ctx context.Context, p LoadHealthParams) ([]EndpointHealth, error)
+
+	// TakeProbes takes the right to send the one request that tests an endpoint
+	// with an open circuit, for each of p.Endpoints, until p.Until, unless
+	// somebody else holds it at p.Now. It returns the endpoints for which
+	// somebody does, and until when. It works whether or not anything was saved
+	// about the endpoint; SaveHealth gives the right back.
+	TakeProbes(ctx context.Context, p TakeProbesParams) (held map[uuid.UUID]time.Time, err error)
+}
+
+// HeartbeatParams says who is alive.
+type HeartbeatParams struct {
+	Now        time.Time
+	DeadBefore time.Time
+	Dispatcher uuid.UUID
+}
+
+// EndpointHealth is what one dispatcher leaves to the next one that takes an
+// endpoint over.
+type EndpointHealth struct {
+	EndpointID uuid.UUID
+	UpdatedAt  time.Time
+	// State is a JSON document, written and read by this package alone.
+	State []byte
+	// Leased counts the endpoint's deliveries under valid leases. It is read, not
+	// saved, and may stop counting at 1,000.
+	Leased int
+}
+
+// LoadHealthParams says about which endpoints.
+type LoadHealthParams struct {
+	Now       time.Time
+	Endpoints []uuid.UUID
+}
+
+// TakeProbesParams asks for the right to probe.
+type TakeProbesParams struct {
+	Now       time.Time
+	Until     time.Time
+	Endpoints []uuid.UUID
 }
 
 // Scope limits what a read or a change may touch: one tenant, or everything.

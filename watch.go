@@ -30,17 +30,16 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 	every := func(d time.Duration, doing string, do func(context.Context) error) {
 		workers.Go(func() { r.repeat(ctx, d, doing, do) })
 	}
-	reconciled := make(chan struct{}, 1)
 	every(r.cfg.PollInterval, "poll", func(ctx context.Context) error {
 		poke(r.fanOut.wake)
-		poke(reconciled)
+		poke(r.reconciled)
 		return r.registry.refresh(ctx)
 	})
 	every(clockInterval, "measure the clock", r.d.clock.measure)
 	every(upkeepInterval, "upkeep", func(ctx context.Context) error {
 		return r.core.backend.Maintain(ctx, r.d.clock.now())
 	})
-	workers.Go(func() { r.reconcile(ctx, reconciled) })
+	workers.Go(func() { r.reconcile(ctx) })
 	if n, ok := r.core.backend.(Notifier); ok {
 		workers.Go(func() { r.hear(ctx, n) })
 	}
@@ -74,10 +73,10 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 // reconcile tells the loop what is due according to the store, whenever it is
 // poked: what other processes left, what an expired lease set free, and whatever
 // else nobody told of. It also settles what abandoned endpoints have pending.
-func (r *run) reconcile(ctx context.Context, poked <-chan struct{}) {
+func (r *run) reconcile(ctx context.Context) {
 	for {
 		select {
-		case <-poked:
+		case <-r.reconciled:
 		case <-ctx.Done():
 			return
 		}
@@ -159,12 +158,32 @@ func (r *run) hear(ctx context.Context, n Notifier) {
 }
 
 func (r *run) signalled(ctx context.Context, s Signal) {
-	switch s {
+	word, ids := s.parts()
+	switch word {
 	case SignalEvents:
 		poke(r.fanOut.wake)
 	case SignalEndpoints:
 		if err := r.registry.refresh(ctx); err != nil && ctx.Err() == nil {
 			r.core.log.WarnContext(ctx, "webhook: cannot read endpoints", "error", err)
 		}
+	case SignalReady:
+		r.toldReady(ids)
+	case SignalOpened:
+		r.cluster.wantHealth(ids, true)
 	}
+}
+
+// toldReady takes in that another dispatcher fanned events out to endpoints of
+// this one.
+func (r *run) toldReady(ids []uuid.UUID) {
+	if len(ids) == 0 {
+		poke(r.reconciled)
+		return
+	}
+	now := r.d.clock.now()
+	lanes := make([]ReadyLane, len(ids))
+	for i, id := range ids {
+		lanes[i] = ReadyLane{EndpointID: id, Lane: LaneFirst, DueAt: now}
+	}
+	r.loop.ready(lanes)
 }

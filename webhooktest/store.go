@@ -40,6 +40,7 @@ type Store struct {
 	unfinished map[uuid.UUID]map[uuid.UUID]*delivery // endpoint id → delivery id →
 	attempts   map[uuid.UUID][]loggedAttempt         // delivery id →
 	listeners  map[*listener]struct{}
+	cluster    cluster
 }
 
 var (
@@ -58,6 +59,7 @@ func NewStore() *Store {
 		unfinished: map[uuid.UUID]map[uuid.UUID]*delivery{},
 		attempts:   map[uuid.UUID][]loggedAttempt{},
 		listeners:  map[*listener]struct{}{},
+		cluster:    newCluster(),
 	}
 }
 

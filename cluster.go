@@ -1,0 +1,338 @@
+package webhook
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/membership"
+	"github.com/outhook/webhook/internal/scheduler"
+)
+
+const (
+	// deadAfterBeats is how many heartbeats a dispatcher may miss before the
+	// others take its endpoints over (DESIGN.md §3: 2 s and 10 s).
+	deadAfterBeats = 5
+
+	// signalPause is the time in which signals to other dispatchers are gathered.
+	signalPause = 20 * time.Millisecond
+
+	// signalEndpoints is how many endpoints one signal lists at most; more are
+	// left to reconciliation.
+	signalEndpoints = 300
+
+	// healthBatch is how many endpoints are loaded or saved at a time.
+	healthBatch = 1000
+)
+
+// cluster is a dispatcher's place among those that share the database. Endpoints
+// are shared out by host, so that host caps are exact too. Who owns what is an
+// optimisation: while dispatchers disagree, leases keep each delivery single.
+type cluster struct {
+	r        *run
+	id       uuid.UUID
+	store    ClusterStore // nil: every endpoint is this dispatcher's
+	notifier Notifier     // nil: others find out by polling
+
+	members atomic.Pointer[[]uuid.UUID]
+
+	mu     sync.Mutex         // protects the work below, which the goroutines take from it
+	toLoad map[uuid.UUID]bool // whether an opening was told
+	toSave map[uuid.UUID]EndpointHealth
+	toTell map[Signal]map[uuid.UUID]struct{}
+
+	load, save, tell chan struct{} // cap 1 each: there is work
+}
+
+func newCluster(r *run) *cluster {
+	c := &cluster{
+		r:      r,
+		id:     uuid.New(),
+		toLoad: make(map[uuid.UUID]bool),
+		toSave: make(map[uuid.UUID]EndpointHealth),
+		toTell: make(map[Signal]map[uuid.UUID]struct{}),
+		load:   make(chan struct{}, 1),
+		save:   make(chan struct{}, 1),
+		tell:   make(chan struct{}, 1),
+	}
+	c.store, _ = r.core.backend.(ClusterStore)
+	c.notifier, _ = r.core.backend.(Notifier)
+	c.members.Store(&[]uuid.UUID{c.id})
+	return c
+}
+
+// owns reports whether the endpoints on a host are this dispatcher's.
+func (c *cluster) owns(host string) bool {
+	return membership.Owner(*c.members.Load(), host) == c.id
+}
+
+// start starts the goroutines that share the work out; they end with ctx.
+func (c *cluster) start(ctx context.Context, workers *sync.WaitGroup) {
+	if c.store == nil {
+		return
+	}
+	workers.Go(func() {
+		c.r.repeat(ctx, c.r.cfg.HeartbeatInterval, "send a heartbeat", c.beat)
+	})
+	workers.Go(func() { c.serve(ctx, c.load, 0, "load endpoints' health", c.loadAll) })
+	workers.Go(func() { c.serve(ctx, c.save, 0, "save endpoints' health", c.saveAll) })
+	if c.notifier != nil {
+		workers.Go(func() { c.serve(ctx, c.tell, signalPause, "signal", c.tellAll) })
+	}
+}
+
+// serve does the work whenever there is some, until ctx ends, and tries again
+// what fails.
+func (c *cluster) serve(ctx context.Context, work chan struct{}, pause time.Duration, doing string, do func(context.Context) error) {
+	var wait backoff
+	for {
+		select {
+		case <-work:
+		case <-ctx.Done():
+			return
+		}
+		if pause > 0 && !c.r.sleep(ctx, pause) {
+			return
+		}
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			c.r.core.log.WarnContext(ctx, "webhook: cannot "+doing, "error", err)
+			poke(work)
+			if !wait.sleep(ctx) {
+				return
+			}
+			continue
+		}
+		wait.reset()
+	}
+}
+
+// beat sends a heartbeat and tells the loop who is alive.
+func (c *cluster) beat(ctx context.Context) error {
+	if c.store == nil {
+		return nil
+	}
+	now := c.r.d.clock.now()
+	members, err := c.store.Heartbeat(ctx, HeartbeatParams{
+		Now:        now,
+		DeadBefore: now.Add(-deadAfterBeats * c.r.cfg.HeartbeatInterval),
+		Dispatcher: c.id,
+	})
+	if err != nil {
+		// Nobody is given up because of our own trouble.
+		return err
+	}
+	c.members.Store(&members)
+	poke(c.r.loop.membersC)
+	return nil
+}
+
+// leave saves what is left to save and makes room for the others.
+func (c *cluster) leave(ctx context.Context) {
+	if c.store == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backoffMax)
+	defer cancel()
+	if err := c.saveAll(ctx); err != nil {
+		c.r.core.log.WarnContext(ctx, "webhook: endpoints' health not saved", "error", err)
+	}
+	// Those who stay take over after the last heartbeat has grown old, if not now.
+	if err := c.store.Leave(ctx, c.id); err != nil {
+		c.r.core.log.WarnContext(ctx, "webhook: dispatcher not signed off", "error", err)
+	}
+}
+
+// wantHealth has the health of endpoints loaded and given to the loop; opened
+// says that another dispatcher told of their circuits' opening.
+func (c *cluster) wantHealth(ids []uuid.UUID, opened bool) {
+	if len(ids) == 0 {
+		return
+	}
+	c.mu.Lock()
+	for _, id := range ids {
+		c.toLoad[id] = c.toLoad[id] || opened
+	}
+	c.mu.Unlock()
+	poke(c.load)
+}
+
+func (c *cluster) loadAll(ctx context.Context) error {
+	for {
+		wanted := take(&c.mu, c.toLoad, healthBatch)
+		if len(wanted) == 0 {
+			return nil
+		}
+		ids := make([]uuid.UUID, 0, len(wanted))
+		for id := range wanted {
+			ids = append(ids, id)
+		}
+		health, err := c.store.LoadHealth(ctx, LoadHealthParams{Now: c.r.d.clock.now(), Endpoints: ids})
+		if err != nil {
+			c.mu.Lock()
+			for id, opened := range wanted {
+				c.toLoad[id] = c.toLoad[id] || opened
+			}
+			c.mu.Unlock()
+			return err
+		}
+		loaded := make([]loadedHealth, len(health))
+		for i, h := range health {
+			loaded[i] = loadedHealth{EndpointHealth: h, opened: wanted[h.EndpointID]}
+		}
+		c.r.loop.healthLoaded(loaded)
+	}
+}
+
+// loadedHealth is what the store knows of an endpoint.
+type loadedHealth struct {
+	EndpointHealth
+
+	opened bool // another dispatcher told that the circuit opened
+}
+
+// snapshot reads the stored state; false when there is none that can be read.
+func (h *loadedHealth) snapshot() (s scheduler.Snapshot, ok bool) {
+	return s, !h.UpdatedAt.IsZero() && json.Unmarshal(h.State, &s) == nil
+}
+
+// keep has an endpoint's state stored.
+func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot) {
+	if c.store == nil {
+		return
+	}
+	state, err := json.Marshal(snap)
+	if err != nil { // cannot be: numbers, times and words
+		c.r.core.log.Error("webhook: endpoint's health not saved", "endpoint", id, "error", err)
+		return
+	}
+	c.mu.Lock()
+	c.toSave[id] = EndpointHealth{EndpointID: id, UpdatedAt: snap.At, State: state}
+	c.mu.Unlock()
+	poke(c.save)
+}
+
+func (c *cluster) saveAll(ctx context.Context) error {
+	for {
+		batch := take(&c.mu, c.toSave, healthBatch)
+		if len(batch) == 0 {
+			return nil
+		}
+		health := make([]EndpointHealth, 0, len(batch))
+		for _, h := range batch {
+			health = append(health, h)
+		}
+		if err := c.store.SaveHealth(ctx, health); err != nil {
+			c.mu.Lock()
+			for id, h := range batch {
+				if _, newer := c.toSave[id]; !newer {
+					c.toSave[id] = h
+				}
+			}
+			c.mu.Unlock()
+			return err
+		}
+	}
+}
+
+// takeProbes takes the right to probe for the grants that are probes, and returns
+// those that other dispatchers hold.
+func (c *cluster) takeProbes(ctx context.Context, grants []scheduler.Grant, now, until time.Time) (map[uuid.UUID]time.Time, error) {
+	if c.store == nil {
+		return nil, nil
+	}
+	var ids []uuid.UUID
+	for _, g := range grants {
+		if g.Probe {
+			ids = append(ids, g.Endpoint)
+		}
+	}
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	held, err := c.store.TakeProbes(ctx, TakeProbesParams{Now: now, Until: until, Endpoints: ids})
+	if err != nil {
+		return nil, fmt.Errorf("take probes: %w", err)
+	}
+	return held, nil
+}
+
+// signal has other dispatchers told about endpoints.
+func (c *cluster) signal(s Signal, ids ...uuid.UUID) {
+	if c.store == nil || c.notifier == nil || len(ids) == 0 || len(*c.members.Load()) < 2 {
+		return
+	}
+	c.mu.Lock()
+	set := c.toTell[s]
+	if set == nil {
+		set = make(map[uuid.UUID]struct{})
+		c.toTell[s] = set
+	}
+	for _, id := range ids {
+		set[id] = struct{}{}
+	}
+	c.mu.Unlock()
+	poke(c.tell)
+}
+
+// tellAll sends the signals. One that fails is not repeated: polling covers it.
+func (c *cluster) tellAll(ctx context.Context) error {
+	for s, set := range take(&c.mu, c.toTell, len(c.toTell)+8) {
+		ids := make([]uuid.UUID, 0, len(set))
+		for id := range set {
+			ids = append(ids, id)
+		}
+		if err := c.notifier.Notify(ctx, s.about(ids)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take removes up to n entries of a map and returns them.
+func take[K comparable, V any](mu *sync.Mutex, from map[K]V, n int) map[K]V {
+	mu.Lock()
+	defer mu.Unlock()
+	taken := make(map[K]V, min(n, len(from)))
+	for k, v := range from {
+		if len(taken) == n {
+			break
+		}
+		taken[k] = v
+		delete(from, k)
+	}
+	return taken
+}
+
+// about adds a list of endpoints to a signal. Too long a list is left out, which
+// means any endpoint.
+func (s Signal) about(ids []uuid.UUID) Signal {
+	if len(ids) > signalEndpoints {
+		return s
+	}
+	raw := make([]byte, 0, 16*len(ids))
+	for _, id := range ids {
+		raw = append(raw, id[:]...)
+	}
+	return s + " " + Signal(base64.RawURLEncoding.EncodeToString(raw))
+}
+
+// parts splits a signal into its word and its list, which is empty for one that
+// has none or that cannot be read.
+func (s Signal) parts() (word Signal, ids []uuid.UUID) {
+	text, list, _ := strings.Cut(string(s), " ")
+	raw, err := base64.RawURLEncoding.DecodeString(list)
+	if err != nil || len(raw)%16 != 0 {
+		return Signal(text), nil
+	}
+	for ; len(raw) > 0; raw = raw[16:] {
+		ids = append(ids, uuid.UUID(raw[:16]))
+	}
+	return Signal(text), ids
+}
