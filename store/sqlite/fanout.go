@@ -42,6 +42,11 @@ const (
 	// deliveryArgs are the parameters in deliveryRow.
 	deliveryArgs        = 8
 	deliveriesPerInsert = maxParameters / deliveryArgs
+
+	// fanOutPerWrite bounds the events and the deliveries of one transaction,
+	// whatever the caller would allow, so that the lock is held for a few
+	// milliseconds only.
+	fanOutPerWrite = 250
 )
 
 type outboxEntry struct {
@@ -61,13 +66,18 @@ type fanOut struct {
 	payload bool // whether events has payloads
 	result  webhook.FanOutResult
 
+	delete, move, unmatched *sql.Stmt // on the connection that has the lock
+
 	pending   []any // arguments of deliveries not yet inserted
 	endpoints map[uuid.UUID]struct{}
 	ids       []uuid.UUID // reused by Match
 }
 
-// FanOut implements [webhook.FanOutStore].
+// FanOut implements [webhook.FanOutStore]. It does at most 250 events and 250
+// deliveries in one transaction, however many p allows.
 func (s *Store) FanOut(ctx context.Context, p webhook.FanOutParams) (webhook.FanOutResult, error) {
+	p.MaxEvents = min(p.MaxEvents, fanOutPerWrite)
+	p.MaxDeliveries = min(p.MaxDeliveries, fanOutPerWrite)
 	f := &fanOut{s: s, p: p, events: make(map[int64]*webhook.EventRecord)}
 	empty, err := s.outboxEmpty(ctx)
 	if err != nil || empty {
@@ -156,6 +166,13 @@ func (f *fanOut) write(ctx context.Context, c *sql.Conn) error {
 	if err := f.load(ctx, c); err != nil {
 		return err
 	}
+	st, err := f.s.prepareAll(ctx, c, deleteOutbox, moveOutbox, insertUnmatched)
+	if err != nil {
+		return err
+	}
+	defer st.close()
+	f.delete, f.move, f.unmatched = st[0], st[1], st[2]
+
 	for _, entry := range f.entries {
 		if f.result.Deliveries >= f.p.MaxDeliveries {
 			f.result.More = true
@@ -186,7 +203,7 @@ func (f *fanOut) event(ctx context.Context, c *sql.Conn, entry outboxEntry) erro
 
 	var more bool
 	f.ids, more = f.p.Matcher.Match(f.ids[:0], event, entry.after, f.p.MaxDeliveries-f.result.Deliveries)
-	taken, err := f.take(ctx, c, entry, more)
+	taken, err := f.take(ctx, entry, more)
 	if err != nil {
 		return err
 	}
@@ -206,7 +223,7 @@ func (f *fanOut) event(ctx context.Context, c *sql.Conn, entry outboxEntry) erro
 	}
 	if len(f.ids) == 0 && !more && entry.after == uuid.Nil {
 		f.result.Unmatched++
-		_, err := c.ExecContext(ctx, f.s.sql(insertUnmatched), entry.seq, micros(f.p.Now))
+		_, err := f.unmatched.ExecContext(ctx, entry.seq, micros(f.p.Now))
 		return err
 	}
 	return f.deliver(ctx, c, event)
@@ -214,15 +231,15 @@ func (f *fanOut) event(ctx context.Context, c *sql.Conn, entry outboxEntry) erro
 
 // take removes the entry from the outbox, or moves it behind all the others when
 // more endpoints are to come, and reports whether it was still there.
-func (f *fanOut) take(ctx context.Context, c *sql.Conn, entry outboxEntry, more bool) (bool, error) {
+func (f *fanOut) take(ctx context.Context, entry outboxEntry, more bool) (bool, error) {
 	if !more {
-		return changed(c.ExecContext(ctx, f.s.sql(deleteOutbox), entry.position, entry.seq, blob(entry.after)))
+		return changed(f.delete.ExecContext(ctx, entry.position, entry.seq, blob(entry.after)))
 	}
 	last := entry.after
 	if len(f.ids) > 0 {
 		last = f.ids[len(f.ids)-1]
 	}
-	return changed(c.ExecContext(ctx, f.s.sql(moveOutbox), blob(last), entry.position, entry.seq, blob(entry.after)))
+	return changed(f.move.ExecContext(ctx, blob(last), entry.position, entry.seq, blob(entry.after)))
 }
 
 func (f *fanOut) deliver(ctx context.Context, c *sql.Conn, event *webhook.EventRecord) error {

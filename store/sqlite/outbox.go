@@ -63,12 +63,58 @@ func (s *Store) InsertEvents(ctx context.Context, tx *sql.Tx, events []webhook.E
 	return results, nil
 }
 
+// execer runs one statement: on the transaction, or prepared on it.
+type execer func(ctx context.Context, args ...any) (sql.Result, error)
+
+// inserter is one call of InsertEvents. A call with many events prepares what it
+// repeats.
+type inserter struct {
+	s          *Store
+	tx         *sql.Tx
+	key, batch execer // insertKey, and insertEvent with a full batch
+}
+
 func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	in := &inserter{s: s, tx: tx, key: direct(tx, s.sql(insertKey))}
+	if len(events) >= eventsPerInsert {
+		st, err := in.prepare(ctx)
+		defer st.close()
+		if err != nil {
+			return nil, err
+		}
+	}
+	return in.insert(ctx, events)
+}
+
+func direct(tx *sql.Tx, text string) execer {
+	return func(ctx context.Context, args ...any) (sql.Result, error) { return tx.ExecContext(ctx, text, args...) }
+}
+
+func (in *inserter) prepare(ctx context.Context) (statements, error) {
+	var all statements
+	for _, p := range []struct {
+		text string
+		exec *execer
+	}{
+		{in.s.sql(insertKey), &in.key},
+		{in.s.sql(insertEvent) + placeholders(eventsPerInsert, eventColumns), &in.batch},
+	} {
+		st, err := in.tx.PrepareContext(ctx, p.text)
+		if err != nil {
+			return all, err
+		}
+		all = append(all, st)
+		*p.exec = st.ExecContext
+	}
+	return all, nil
+}
+
+func (in *inserter) insert(ctx context.Context, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
 	results := make([]webhook.EnqueueResult, len(events))
 	batch := make([]*webhook.EventRecord, 0, min(len(events), eventsPerInsert))
 	for i := range events {
 		e := &events[i]
-		result, err := s.takeKey(ctx, tx, e)
+		result, err := in.takeKey(ctx, e)
 		if err != nil {
 			return nil, err
 		}
@@ -77,33 +123,33 @@ func (s *Store) insertEvents(ctx context.Context, tx *sql.Tx, events []webhook.E
 			batch = append(batch, e)
 		}
 		if len(batch) == eventsPerInsert {
-			if err := s.insertBatch(ctx, tx, batch); err != nil {
+			if err := in.insertBatch(ctx, batch); err != nil {
 				return nil, err
 			}
 			batch = batch[:0]
 		}
 	}
-	return results, s.insertBatch(ctx, tx, batch)
+	return results, in.insertBatch(ctx, batch)
 }
 
 // takeKey makes the event's idempotency key its own, or finds whose it is.
-func (s *Store) takeKey(ctx context.Context, tx *sql.Tx, e *webhook.EventRecord) (webhook.EnqueueResult, error) {
+func (in *inserter) takeKey(ctx context.Context, e *webhook.EventRecord) (webhook.EnqueueResult, error) {
 	first := webhook.EnqueueResult{EventID: e.ID}
 	if e.IdempotencyKey == "" {
 		return first, nil
 	}
-	taken, err := changed(tx.ExecContext(ctx, s.sql(insertKey), e.Tenant, e.IdempotencyKey, blob(e.ID)))
+	taken, err := changed(in.key(ctx, e.Tenant, e.IdempotencyKey, blob(e.ID)))
 	if err != nil || taken {
 		return first, err
 	}
 	var id uuid.UUID
-	if err := tx.QueryRowContext(ctx, s.sql(selectKey), e.Tenant, e.IdempotencyKey).Scan(&id); err != nil {
+	if err := in.tx.QueryRowContext(ctx, in.s.sql(selectKey), e.Tenant, e.IdempotencyKey).Scan(&id); err != nil {
 		return first, err
 	}
 	return webhook.EnqueueResult{EventID: id, Duplicate: true}, nil
 }
 
-func (s *Store) insertBatch(ctx context.Context, tx *sql.Tx, batch []*webhook.EventRecord) error {
+func (in *inserter) insertBatch(ctx context.Context, batch []*webhook.EventRecord) error {
 	if len(batch) == 0 {
 		return nil
 	}
@@ -113,7 +159,11 @@ func (s *Store) insertBatch(ctx context.Context, tx *sql.Tx, batch []*webhook.Ev
 		args = append(args, blob(e.ID), e.Tenant, e.Type, e.ResourceID, e.ResourceVersion,
 			e.IdempotencyKey, e.ContentType, microsOr(e.CreatedAt, createdAt), present(e.Payload))
 	}
-	result, err := tx.ExecContext(ctx, s.sql(insertEvent)+placeholders(len(batch), eventColumns), args...)
+	exec := in.batch
+	if exec == nil || len(batch) < eventsPerInsert {
+		exec = direct(in.tx, in.s.sql(insertEvent)+placeholders(len(batch), eventColumns))
+	}
+	result, err := exec(ctx, args...)
 	if err != nil {
 		return err
 	}
@@ -122,10 +172,10 @@ func (s *Store) insertBatch(ctx context.Context, tx *sql.Tx, batch []*webhook.Ev
 		return err
 	}
 	if len(batch) == 1 {
-		_, err = tx.ExecContext(ctx, s.sql(insertOutboxOne), last)
+		_, err = in.tx.ExecContext(ctx, in.s.sql(insertOutboxOne), last)
 		return err
 	}
-	_, err = tx.ExecContext(ctx, s.sql(insertOutbox), last-int64(len(batch))+1, last)
+	_, err = in.tx.ExecContext(ctx, in.s.sql(insertOutbox), last-int64(len(batch))+1, last)
 	return err
 }
 

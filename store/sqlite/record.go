@@ -54,28 +54,6 @@ const (
 			OR EXISTS (SELECT 1 FROM {{prefix}}delivery_dead WHERE id = ?1)`
 )
 
-// statements are prepared on one connection.
-type statements []*sql.Stmt
-
-func (s *Store) prepareAll(ctx context.Context, c *sql.Conn, queries ...query) (statements, error) {
-	var all statements
-	for _, q := range queries {
-		st, err := c.PrepareContext(ctx, s.sql(q))
-		if err != nil {
-			all.close()
-			return nil, err
-		}
-		all = append(all, st)
-	}
-	return all, nil
-}
-
-func (all statements) close() {
-	for _, st := range all {
-		_ = st.Close() // releases memory only
-	}
-}
-
 // recorder applies the results of one Record under the lock.
 type recorder struct {
 	pending, handedBack, log, dead, remove, attempt, attemptLate, known *sql.Stmt

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -123,4 +124,26 @@ func (s *Store) sql(q query) string {
 	text := strings.ReplaceAll(string(q), "{{prefix}}", s.prefix)
 	s.queries.Store(q, text)
 	return text
+}
+
+// statements are prepared on one connection.
+type statements []*sql.Stmt
+
+func (s *Store) prepareAll(ctx context.Context, c *sql.Conn, queries ...query) (statements, error) {
+	var all statements
+	for _, q := range queries {
+		st, err := c.PrepareContext(ctx, s.sql(q))
+		if err != nil {
+			all.close()
+			return nil, err
+		}
+		all = append(all, st)
+	}
+	return all, nil
+}
+
+func (all statements) close() {
+	for _, st := range all {
+		_ = st.Close() // releases memory only
+	}
 }
