@@ -93,6 +93,7 @@ func createEndpoint(t testing.TB, store *sqlite.Store, tenant string) webhook.En
 // everyone matches every event with every endpoint of its tenant.
 type everyone struct {
 	revision  int64
+	payloads  bool
 	endpoints map[uuid.UUID]webhook.EndpointRecord
 	sorted    map[string][]uuid.UUID
 }
@@ -102,7 +103,7 @@ func newEveryone() *everyone {
 }
 
 func (m *everyone) Revision() int64    { return m.revision }
-func (m *everyone) WantsPayload() bool { return false }
+func (m *everyone) WantsPayload() bool { return m.payloads }
 
 func (m *everyone) Apply(endpoints []webhook.EndpointRecord, revision int64) error {
 	for _, e := range endpoints {

@@ -106,6 +106,95 @@ func TestTheHostNeverHearsThatTheDatabaseIsLocked(t *testing.T) {
 	assert.Zero(t, count(t, db, "SELECT count(*) FROM webhook_outbox"))
 }
 
+// A pool of one connection has none to spare while the library holds it, nor
+// while the host does.
+func TestOneConnectionServesTheHostAndTheLibrary(t *testing.T) {
+	t.Parallel()
+	const goroutines, each = 4, 50
+	for name, dsn := range map[string]string{
+		"file":   newFile(t) + "?_pragma=busy_timeout(5000)",
+		"memory": ":memory:",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := open(t, dsn)
+			db.SetMaxOpenConns(1)
+			store := migrated(t, db)
+			createInvoices(t, db)
+			endpoint := createEndpoint(t, store, "acme")
+
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				assert.NoError(t, runDispatcher(t.Context(), store, goroutines*each, endpoint.ID))
+			})
+			assert.NoError(t, hostTransactions(t.Context(), store, db, goroutines, each))
+			wg.Wait()
+
+			assert.Equal(t, goroutines*each, count(t, db, "SELECT count(*) FROM webhook_delivery_log"))
+		})
+	}
+}
+
+// A write that is given up leaves neither a lock nor a transaction behind.
+func TestACancelledWriteLeavesTheDatabaseFree(t *testing.T) {
+	t.Parallel()
+	store, db := newStore(t)
+	createEndpoint(t, store, "acme")
+	require.NoError(t, enqueue(t.Context(), store, db, newEvents(100, "acme")...))
+	ctx, cancel := context.WithCancel(t.Context())
+	m := &cancelling{everyone: newEveryone(), cancel: cancel}
+
+	_, err := store.FanOut(ctx, webhook.FanOutParams{Now: time.Now(), MaxEvents: 100, MaxDeliveries: 100, Matcher: m})
+
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 100, count(t, db, "SELECT count(*) FROM webhook_outbox"), "nothing was taken")
+	quick, cancelQuick := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancelQuick()
+	require.NoError(t, enqueue(quick, store, db, newEvent("acme", "")))
+	require.NoError(t, fanOutAll(t.Context(), store, newEveryone()))
+	assert.Equal(t, 101, count(t, db, "SELECT count(*) FROM webhook_delivery"))
+}
+
+// cancelling cancels the context while the store holds the lock.
+type cancelling struct {
+	*everyone
+	cancel func()
+}
+
+func (m *cancelling) Match(dst []uuid.UUID, event *webhook.EventRecord, after uuid.UUID, limit int) ([]uuid.UUID, bool) {
+	m.cancel()
+	return m.everyone.Match(dst, event, after, limit)
+}
+
+// A write waits for a host that keeps the lock, and longer than one busy timeout.
+func TestAWriteWaitsForALongTransactionOfTheHost(t *testing.T) {
+	t.Parallel()
+	db := open(t, newFile(t)+"?_pragma=busy_timeout(50)&_txlock=immediate")
+	store := migrated(t, db)
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+
+	created := make(chan error, 1)
+	go func() {
+		_, err := store.CreateEndpoint(t.Context(), webhook.EndpointRecord{ID: newID(), Tenant: "acme", State: webhook.EndpointActive})
+		created <- err
+	}()
+	select {
+	case err := <-created:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	require.NoError(t, tx.Rollback())
+	require.NoError(t, <-created)
+
+	impatient := sqlite.New(db, sqlite.Config{LockTimeout: 100 * time.Millisecond})
+	tx, err = db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = impatient.CreateEndpoint(t.Context(), webhook.EndpointRecord{ID: newID(), Tenant: "acme"})
+	require.ErrorContains(t, err, "database is locked")
+	require.NoError(t, tx.Rollback())
+}
+
 // holdReadTransaction keeps a snapshot of the database for a while, and reads
 // from it again and again.
 func holdReadTransaction(ctx context.Context, db *sql.DB, d time.Duration) error {

@@ -166,9 +166,12 @@ func (t table) newest(p webhook.ListDeliveriesParams) (string, []any) {
 
 	var where query
 	var args []any
+	order := "id"
 	switch {
 	case p.EventID != uuid.Nil:
-		// The plus keeps SQLite from walking the primary key instead.
+		// The plus keeps SQLite from walking an index in the order of ids
+		// through what other events have.
+		order = "+id"
 		where = "+id < ? AND event_seq = (SELECT seq FROM {{prefix}}event WHERE id = ?)"
 		args = []any{blob(before), blob(p.EventID)}
 		if p.EndpointID != uuid.Nil {
@@ -196,7 +199,7 @@ func (t table) newest(p webhook.ListDeliveriesParams) (string, []any) {
 	}
 	args = append(append(args, narrowArgs...), p.Limit)
 	return "SELECT " + string(t.columns) + " FROM " + string(t.name) + " WHERE " + string(where+narrow) +
-		" ORDER BY id DESC LIMIT ?", args
+		" ORDER BY " + order + " DESC LIMIT ?", args
 }
 
 func (t table) narrowed(state webhook.DeliveryState) (query, []any) {

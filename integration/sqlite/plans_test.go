@@ -1,0 +1,286 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/store/sqlite"
+)
+
+// everyMethod calls every method of the store in each way that makes another
+// statement of it.
+func everyMethod(t *testing.T, store *sqlite.Store, db *sql.DB) {
+	t.Helper()
+	ctx := t.Context()
+	var ids []uuid.UUID
+	var gone webhook.EndpointRecord
+	for range 3 {
+		gone = createEndpoint(t, store, "acme")
+		ids = append(ids, gone.ID)
+	}
+	for _, events := range [][]webhook.EventRecord{
+		newEvents(300, "acme"), newEvents(1, "acme"), newEvents(2, "nobody"),
+		{newEvent("acme", "key")}, {newEvent("acme", "key"), newEvent("acme", "other")},
+	} {
+		require.NoError(t, enqueue(ctx, store, db, events...))
+	}
+	for _, limit := range []int{2, 1000} { // a step that leaves an event half fanned out, and the rest
+		m := newEveryone()
+		_, err := store.FanOut(ctx, webhook.FanOutParams{Now: time.Now(), MaxEvents: 10, MaxDeliveries: limit, Matcher: m})
+		require.NoError(t, err)
+		require.NoError(t, fanOutAll(ctx, store, m))
+	}
+	m := newEveryone()
+	m.payloads = true
+	require.NoError(t, enqueue(ctx, store, db, newEvents(3, "acme")...))
+	require.NoError(t, fanOutAll(ctx, store, m))
+
+	_, err := store.Ready(ctx, webhook.ReadyParams{Now: time.Now(), Limit: 10})
+	require.NoError(t, err)
+	claimed, token, err := claimFrom(ctx, store, 10, ids...)
+	require.NoError(t, err)
+	newest, err := store.Claim(ctx, webhook.ClaimParams{
+		Now: time.Now(), LeaseUntil: time.Now().Add(time.Minute), Token: token,
+		Requests: []webhook.ClaimRequest{{EndpointID: ids[0], Limit: 2, Newest: true}},
+	})
+	require.NoError(t, err)
+	require.Len(t, newest, 2)
+	_, err = store.Renew(ctx, webhook.RenewParams{
+		Now: time.Now(), LeaseUntil: time.Now(), Leases: []webhook.Lease{{DeliveryID: claimed[0].DeliveryID, Token: token}},
+	})
+	require.NoError(t, err)
+	recordInEveryWay(t, store, claimed, token)
+
+	gone.State, gone.Revision = webhook.EndpointDisabled, 3
+	_, err = store.UpdateEndpoint(ctx, gone)
+	require.NoError(t, err)
+	_, err = store.CancelDeliveries(ctx, webhook.CancelDeliveriesParams{Now: time.Now(), EndpointID: gone.ID, Limit: 10})
+	require.NoError(t, err)
+	readInEveryWay(t, store, claimed[0])
+	require.NoError(t, store.Maintain(ctx, time.Now()))
+	require.NoError(t, store.CheckSchema(ctx))
+	require.NoError(t, store.Check(ctx))
+}
+
+func recordInEveryWay(t *testing.T, store *sqlite.Store, claimed []webhook.Claimed, token uuid.UUID) {
+	t.Helper()
+	results := []webhook.Result{
+		delivered(claimed[0], token), delivered(claimed[1], token), delivered(claimed[2], token),
+		delivered(claimed[3], token), delivered(claimed[4], newID()),
+	}
+	results[1].State = webhook.StateDead
+	results[2].State = webhook.StatePending
+	results[3].State, results[3].Attempt = webhook.StatePending, nil
+	_, err := store.Record(t.Context(), webhook.RecordParams{Now: time.Now(), Results: results})
+	require.NoError(t, err)
+}
+
+func readInEveryWay(t *testing.T, store *sqlite.Store, c webhook.Claimed) {
+	t.Helper()
+	ctx := t.Context()
+	for _, scope := range []webhook.Scope{webhook.AllTenants(), webhook.TenantScope("acme")} {
+		_, err := store.GetEvent(ctx, scope, c.Event.ID)
+		require.NoError(t, err)
+		_, err = store.GetDelivery(ctx, scope, c.DeliveryID)
+		require.NoError(t, err)
+		_, err = store.ListAttempts(ctx, scope, c.DeliveryID)
+		require.NoError(t, err)
+		_, err = store.GetEndpoint(ctx, scope, c.EndpointID)
+		require.NoError(t, err)
+		_, err = store.ListEndpoints(ctx, webhook.ListEndpointsParams{Scope: scope, Limit: 10})
+		require.NoError(t, err)
+		for _, event := range []uuid.UUID{uuid.Nil, c.Event.ID} {
+			for _, endpoint := range []uuid.UUID{uuid.Nil, c.EndpointID} {
+				for _, state := range []webhook.DeliveryState{
+					"", webhook.StatePending, webhook.StateInFlight, webhook.StateDelivered, webhook.StateDead, "unknown",
+				} {
+					_, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{
+						Scope: scope, EventID: event, EndpointID: endpoint, State: state, Limit: 10,
+					})
+					require.NoError(t, err)
+				}
+			}
+		}
+	}
+}
+
+var (
+	scan = regexp.MustCompile(`^SCAN (\S+)`)
+	// What may be scanned: things made by the statement itself, which the limit
+	// of the statement bounds, and the schema.
+	small = regexp.MustCompile(`^(\(subquery-\d+\)|e|due|CONSTANT|sqlite_master|\d+ CONSTANT|\d+-ROW)$`)
+)
+
+// The statements of the store, all of which are explained, do not read a table
+// as a whole, nor sort more than what an event or a tenant has.
+func TestNoStatementScansATable(t *testing.T) {
+	t.Parallel()
+	file := newFile(t) + options
+	plain := open(t, file)
+	migrated(t, plain)
+	recorder, db := newRecorder(t, file)
+	everyMethod(t, sqlite.New(db), db)
+	statements := recorder.all()
+
+	explained := 0
+	for _, statement := range statements {
+		plan := explain(t, plain, statement)
+		if len(plan) == 0 {
+			continue
+		}
+		explained++
+		for _, step := range plan {
+			if m := scan.FindStringSubmatch(step); m != nil && !small.MatchString(m[1]) {
+				t.Errorf("%s in\n%s\n%s", step, statement, strings.Join(plan, "\n"))
+			}
+			if strings.HasPrefix(step, "USE TEMP B-TREE") && !maySort(statement) {
+				t.Errorf("%s in\n%s\n%s", step, statement, strings.Join(plan, "\n"))
+			}
+		}
+	}
+	assert.Greater(t, explained, 40, "statements with a plan")
+	assertIndexes(t, plain, statements)
+}
+
+// assertIndexes says which index the statements ride on whose cost would
+// otherwise grow unnoticed.
+func assertIndexes(t *testing.T, db *sql.DB, statements []string) {
+	t.Helper()
+	for statement, index := range map[string]string{
+		"next_attempt_at <= ? AND lease_until <= ? ORDER BY next_attempt_at, id LIMIT": "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at<?)",
+		"lease_until <= ? ORDER BY next_attempt_at DESC, id DESC LIMIT":                "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at<?)",
+		"FROM webhook_outbox WHERE position > 0":                                       "INTEGER PRIMARY KEY",
+		"FROM webhook_idempotency_key":                                                 "PRIMARY KEY (tenant=? AND key=?)",
+		"(SELECT seq FROM webhook_event WHERE id = ?) AND endpoint_id = ?":             "_run (event_seq=? AND endpoint_id=?)",
+	} {
+		found := 0
+		for _, s := range statements {
+			plain := strings.Join(strings.Fields(s), " ")
+			if !strings.Contains(plain, statement) {
+				continue
+			}
+			found++
+			assert.Contains(t, strings.Join(explain(t, db, s), "\n"), index, s)
+		}
+		assert.Positive(t, found, "statements with %q", statement)
+	}
+}
+
+// maySort tells the statements that sort: listings, which sort the newest few of
+// each table or endpoint and the deliveries of one event, and the attempts of
+// one delivery.
+func maySort(statement string) bool {
+	return strings.Contains(statement, "UNION ALL SELECT * FROM (") || strings.Contains(statement, "SELECT * FROM (SELECT") ||
+		strings.Contains(statement, "webhook_attempt WHERE delivery_id = ?")
+}
+
+// explain returns the steps of a statement's plan; none for what has no plan.
+func explain(t *testing.T, db *sql.DB, statement string) []string {
+	t.Helper()
+	keyword, _, _ := strings.Cut(strings.TrimSpace(statement), " ")
+	switch strings.ToUpper(strings.TrimSpace(keyword)) {
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH":
+	default:
+		return nil
+	}
+	args := make([]any, numParameters(statement))
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+statement, args...)
+	require.NoError(t, err, statement)
+	defer func() { require.NoError(t, rows.Close()) }()
+	var steps []string
+	for rows.Next() {
+		var id, parent, unused int
+		var detail string
+		require.NoError(t, rows.Scan(&id, &parent, &unused, &detail))
+		steps = append(steps, detail)
+	}
+	require.NoError(t, rows.Err())
+	return steps
+}
+
+var numbered = regexp.MustCompile(`\?(\d+)`)
+
+func numParameters(statement string) int {
+	n := 0
+	for _, m := range numbered.FindAllStringSubmatch(statement, -1) {
+		n = max(n, int(m[1][0]-'0'))
+	}
+	if n > 0 {
+		return n
+	}
+	return strings.Count(statement, "?")
+}
+
+// Field report B33: the cost of a claim grew with what had been delivered. The
+// long run has a million finished rows; the short one shows the same in seconds.
+func TestClaimsDoNotMeetHistory(t *testing.T) {
+	finished := 20_000
+	if os.Getenv("WEBHOOK_LONG") != "" {
+		finished = 1_000_000
+	}
+	const parked, rounds = 10_000, 100
+	store, db := newStore(t)
+	ids := []uuid.UUID{createEndpoint(t, store, "acme").ID, createEndpoint(t, store, "acme").ID}
+	m := newEveryone()
+	require.NoError(t, fanOutAll(t.Context(), store, m))
+
+	empty := timeClaims(t, store, db, m, rounds, ids)
+	fillHistory(t, db, ids[0], finished)
+	park(t, db, ids[0], parked)
+	full := timeClaims(t, store, db, m, rounds, ids)
+
+	t.Logf("%d claims: %v without history, %v beside %d finished and %d parked deliveries", rounds, empty, full, finished, parked)
+	assert.Less(t, full, 3*empty+50*time.Millisecond, "time of %d claims", rounds)
+}
+
+// timeClaims measures claims alone; each has a few deliveries to find.
+func timeClaims(
+	t *testing.T, store *sqlite.Store, db *sql.DB, m webhook.Matcher, rounds int, ids []uuid.UUID,
+) (spent time.Duration) {
+	t.Helper()
+	for range rounds {
+		require.NoError(t, enqueue(t.Context(), store, db, newEvent("acme", "")))
+		require.NoError(t, fanOutAll(t.Context(), store, m))
+		started := time.Now()
+		claimed, token, err := claimFrom(t.Context(), store, 10, ids...)
+		spent += time.Since(started)
+		require.NoError(t, err)
+		require.Len(t, claimed, 2)
+		require.NoError(t, record(t.Context(), store, claimed, token))
+	}
+	return spent
+}
+
+const numbers = `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) `
+
+// fillHistory writes finished deliveries of an endpoint, with their attempts.
+func fillHistory(t *testing.T, db *sql.DB, endpoint uuid.UUID, n int) {
+	t.Helper()
+	for _, statement := range []string{
+		numbers + `INSERT INTO webhook_delivery_log
+			SELECT randomblob(16), -i, randomblob(16), ?, 0, 'acme', 'order.created', 'delivered', '', 1, i, i, 200, '' FROM n`,
+		numbers + `INSERT INTO webhook_attempt
+			SELECT randomblob(16), i, ?, i, 1, 200, '', '', '', x'6f6b', 0, randomblob(32), 0 FROM n`,
+	} {
+		_, err := db.ExecContext(t.Context(), statement, n, endpoint[:])
+		require.NoError(t, err)
+	}
+}
+
+// park writes deliveries of an endpoint that are due in an hour.
+func park(t *testing.T, db *sql.DB, endpoint uuid.UUID, n int) {
+	t.Helper()
+	_, err := db.ExecContext(t.Context(), numbers+`INSERT INTO webhook_delivery
+		SELECT randomblob(16), -i, randomblob(16), ?, 0, 'acme', 'order.created', 0, ?, 0, x'', 0, i, 0, '' FROM n`,
+		n, endpoint[:], time.Now().Add(time.Hour).UnixMicro())
+	require.NoError(t, err)
+}
