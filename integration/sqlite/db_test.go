@@ -16,11 +16,14 @@ import (
 	"github.com/outhook/webhook/store/sqlite"
 )
 
-// driverName is the driver that the tests use. Options of data source names are
-// those of options.
+// driverName is the driver that the tests use.
 const driverName = "sqlite"
 
-const options = "?_pragma=busy_timeout(5000)&_txlock=immediate"
+// options are what a host puts into its data source name, but for the busy
+// timeout, which is longer than one would choose: SQLite's lock is not fair, so
+// that on a busy machine with the race detector eight writers of the host may
+// keep the ninth waiting for seconds without any help of the library.
+const options = "?_pragma=busy_timeout(30000)&_txlock=immediate"
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 

@@ -90,14 +90,18 @@ func TestTheHostNeverHearsThatTheDatabaseIsLocked(t *testing.T) {
 	createInvoices(t, db)
 	endpoint := createEndpoint(t, store, "acme")
 
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		assert.NoError(t, runDispatcher(t.Context(), store, goroutines*each, endpoint.ID))
+		assert.NoError(t, runDispatcher(ctx, store, goroutines*each, endpoint.ID))
 	})
 	wg.Go(func() {
 		assert.NoError(t, holdReadTransaction(t.Context(), db, 2*time.Second))
 	})
-	assert.NoError(t, hostTransactions(t.Context(), store, db, goroutines, each))
+	if !assert.NoError(t, hostTransactions(ctx, store, db, goroutines, each)) {
+		cancel() // the dispatcher would wait for ever for what was not enqueued
+	}
 	wg.Wait()
 
 	assert.Equal(t, goroutines*each, count(t, db, "SELECT count(*) FROM webhook_delivery_log"))
@@ -123,11 +127,15 @@ func TestOneConnectionServesTheHostAndTheLibrary(t *testing.T) {
 			createInvoices(t, db)
 			endpoint := createEndpoint(t, store, "acme")
 
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				assert.NoError(t, runDispatcher(t.Context(), store, goroutines*each, endpoint.ID))
+				assert.NoError(t, runDispatcher(ctx, store, goroutines*each, endpoint.ID))
 			})
-			assert.NoError(t, hostTransactions(t.Context(), store, db, goroutines, each))
+			if !assert.NoError(t, hostTransactions(ctx, store, db, goroutines, each)) {
+				cancel()
+			}
 			wg.Wait()
 
 			assert.Equal(t, goroutines*each, count(t, db, "SELECT count(*) FROM webhook_delivery_log"))
@@ -223,7 +231,7 @@ func holdReadTransaction(ctx context.Context, db *sql.DB, d time.Duration) error
 // out until its busy timeout ends.
 func TestTheHostGetsItsTurnBesideABusyLibrary(t *testing.T) {
 	t.Parallel()
-	db := open(t, newFile(t)+"?_pragma=busy_timeout(1000)&_txlock=immediate")
+	db := open(t, newFile(t)+"?_pragma=busy_timeout(5000)&_txlock=immediate")
 	store := migrated(t, db)
 	createInvoices(t, db)
 	var endpoints []uuid.UUID
