@@ -16,7 +16,7 @@ func sustainedOverload(w *world) {
 	shedding, sheddingBegan := false, time.Duration(0)
 	begin := time.Now()
 	w.every(time.Second, func() {
-		now := w.s.ShouldShed(time.Now(), e.spec.ID, int64(len(e.live)))
+		now := w.s.ShouldShed(time.Now(), e.spec.ID, int64(e.live.n))
 		if now && sheddingBegan == 0 {
 			sheddingBegan = time.Since(begin)
 		}
@@ -29,7 +29,7 @@ func sustainedOverload(w *world) {
 			return
 		}
 		e.publish(1)
-		most = max(most, len(e.live))
+		most = max(most, e.live.n)
 	})
 	w.run(45 * time.Minute)
 	w.check(e.shed > 0, "nothing was shed")
@@ -179,10 +179,10 @@ func outageKeepsEverything(w *world) {
 	shed := false
 	w.every(10*time.Second, func() {
 		e.publish(20)
-		shed = shed || w.s.ShouldShed(time.Now(), e.spec.ID, int64(len(e.live)+len(e.retries)))
+		shed = shed || w.s.ShouldShed(time.Now(), e.spec.ID, int64(e.live.n+len(e.retries)))
 	})
 	w.run(2 * time.Hour)
-	w.check(len(e.live)+len(e.retries) > 14_000, "%d are kept", len(e.live)+len(e.retries))
+	w.check(e.live.n+len(e.retries) > 14_000, "%d are kept", e.live.n+len(e.retries))
 	w.check(!shed, "deliveries were shed in an outage")
 }
 

@@ -89,7 +89,7 @@ type endpoint struct {
 	// working on, this one included.
 	receive func(n int) answer
 
-	live    []delivery // due, by creation
+	live    backlog
 	retries retryHeap
 	replays int
 
@@ -110,6 +110,51 @@ type delivery struct {
 	due      time.Time
 	attempts int
 	lane     scheduler.Lane
+}
+
+// backlog holds first deliveries by creation, those of one instant in one batch.
+type backlog struct {
+	batches []batch
+	n       int
+}
+
+type batch struct {
+	created time.Time
+	n       int
+}
+
+func (b *backlog) add(created time.Time, n int) {
+	b.batches = append(b.batches, batch{created, n})
+	b.n += n
+}
+
+// putBack returns one that was taken from the oldest end.
+func (b *backlog) putBack(created time.Time) {
+	b.batches = slices.Insert(b.batches, 0, batch{created, 1})
+	b.n++
+}
+
+func (b *backlog) oldest() delivery {
+	first := &b.batches[0]
+	created := first.created
+	if first.n--; first.n == 0 {
+		b.batches = b.batches[1:]
+	}
+	b.n--
+	return delivery{created: created, due: created}
+}
+
+func (b *backlog) newest(since time.Time) (delivery, bool) {
+	if b.n == 0 || b.batches[len(b.batches)-1].created.Before(since) {
+		return delivery{}, false
+	}
+	last := &b.batches[len(b.batches)-1]
+	created := last.created
+	if last.n--; last.n == 0 {
+		b.batches = b.batches[:len(b.batches)-1]
+	}
+	b.n--
+	return delivery{created: created, due: created}, true
 }
 
 // attempt is one request as the scenario looks back on it.
@@ -187,9 +232,7 @@ func (w *world) answers(latency time.Duration) func(int) answer {
 // publish makes n new deliveries for the endpoint.
 func (e *endpoint) publish(n int) {
 	now := time.Now()
-	for range n {
-		e.live = append(e.live, delivery{created: now, due: now})
-	}
+	e.live.add(now, n)
 	e.w.s.Ready(now, e.spec.ID, now, scheduler.Live)
 }
 
@@ -258,22 +301,25 @@ func (e *endpoint) claim(now time.Time, g scheduler.Grant) {
 	for ; retries < g.Retries && len(e.retries) > 0 && !e.retries[0].due.After(now); retries++ {
 		taken = append(taken, heap.Pop(&e.retries).(delivery))
 	}
-	firsts := min(len(e.live), g.Oldest+g.Newest-g.Retries)
 	newest := 0
-	for newest < min(g.Newest, firsts) && !e.live[len(e.live)-1-newest].due.Before(g.FreshSince) {
-		newest++
+	for ; newest < g.Newest; newest++ {
+		d, ok := e.live.newest(g.FreshSince)
+		if !ok {
+			break
+		}
+		taken = append(taken, d)
 	}
-	taken = append(taken, e.live[len(e.live)-newest:]...)
-	e.live = e.live[:len(e.live)-newest]
-	taken = append(taken, e.live[:firsts-newest]...)
-	e.live = e.live[firsts-newest:]
+	oldest := min(e.live.n, g.Oldest-g.Retries+g.Newest-newest)
+	for range oldest {
+		taken = append(taken, e.live.oldest())
+	}
 	replays := min(g.Replay, e.replays)
 	e.replays -= replays
 	for range replays {
 		taken = append(taken, delivery{created: now, due: now, lane: scheduler.Replay})
 	}
 	e.w.s.Settle(now, g, scheduler.Claimed{
-		Newest: newest, Oldest: firsts - newest + retries, Retries: retries, Replay: replays,
+		Newest: newest, Oldest: oldest + retries, Retries: retries, Replay: replays,
 	})
 	for _, d := range taken {
 		e.send(now, d, g.Probe)
@@ -320,7 +366,7 @@ func (e *endpoint) putBack(d delivery) {
 		heap.Push(&e.retries, d)
 		e.w.retrying[e] = true
 	default:
-		e.live = slices.Insert(e.live, 0, d)
+		e.live.putBack(d.created)
 	}
 }
 
@@ -395,9 +441,9 @@ func firstAttempts(from, to time.Time, es ...*endpoint) (took []time.Duration) {
 				took = append(took, a.ended.Sub(a.created))
 			}
 		}
-		for _, d := range e.live {
-			if within(d.created) {
-				took = append(took, time.Since(d.created))
+		for _, b := range e.live.batches {
+			if within(b.created) {
+				took = append(took, slices.Repeat([]time.Duration{time.Since(b.created)}, b.n)...)
 			}
 		}
 	}
