@@ -87,6 +87,13 @@ type Config struct {
 	// anything is shed. Zero means 10 minutes.
 	ShedGrowth time.Duration
 
+	// SilentAfter is how long an endpoint with requests in flight may go without
+	// a success before it counts as cold: many endpoints that begin to hang at
+	// the same instant would else fill the process before SlowAfter has passed.
+	// It is at least five times the endpoint's usual latency. Zero means 500 ms;
+	// negative: never.
+	SilentAfter time.Duration
+
 	// SlowAfter is the moving average latency over which an endpoint, and the
 	// age over which a request in flight, counts as slow. Zero means 3 s;
 	// negative: nothing is slow.
@@ -152,6 +159,7 @@ func (c Config) withDefaults() Config {
 	c.RetryShare = cmp.Or(c.RetryShare, 0.20)
 	c.ShedBacklog = cmp.Or(c.ShedBacklog, 100_000)
 	c.ShedGrowth = cmp.Or(c.ShedGrowth, 10*time.Minute)
+	c.SilentAfter = cmp.Or(c.SilentAfter, 500*time.Millisecond)
 	c.SlowAfter = cmp.Or(c.SlowAfter, 3*time.Second)
 	c.SlowShare = cmp.Or(c.SlowShare, 0.25)
 	c.ThrottleFor = cmp.Or(c.ThrottleFor, 5*time.Second)

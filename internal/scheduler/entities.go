@@ -60,6 +60,8 @@ type endpoint struct {
 	replayCredit float64
 	latency      float64 // moving average, seconds
 	lastSuccess  int64
+	lastSign     int64 // last success, or start of the first request after it
+	failing      bool  // the last result was a failure
 	throttled    int64 // held back by a 429 until then
 	throttles    int   // in a row
 	budget       retryBudget

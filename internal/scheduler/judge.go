@@ -19,9 +19,13 @@ func (s *Scheduler) judge(now time.Time, n int64, e *endpoint, f *Flight, r Resu
 			e.latency += latencyWeight * (seconds - e.latency)
 		}
 	}
-	if r.Outcome == Success {
-		e.lastSuccess = n
+	switch r.Outcome {
+	case Failure:
+		e.failing = true
+	case Success:
+		e.lastSuccess, e.lastSign, e.failing = n, n, false
 		e.throttles = 0
+	case Neutral, Throttled, Blocked:
 	}
 	if r.Outcome == Throttled && !s.cfg.Off.has(Throttling) {
 		s.throttle(n, e, r.RetryAfter)

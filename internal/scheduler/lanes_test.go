@@ -189,7 +189,7 @@ func TestOverItsRateAnEndpointWaits(t *testing.T) {
 
 func TestOverItsRateATenantWaits(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, scheduler.Config{})
+	b := newBench(t, scheduler.Config{SilentAfter: -1})
 	b.s.SetTenant(b.now, "t", scheduler.TenantSpec{Rate: 10, Burst: 5})
 	other := b.endpoint(99, func(s *scheduler.EndpointSpec) { s.Tenant = "other" })
 	for i := range 20 {
@@ -267,7 +267,7 @@ func TestSlowEndpointsShareTheSlowLane(t *testing.T) {
 
 func TestARequestThatHangsCountsAsSlowAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, scheduler.Config{GlobalMax: 100})
+	b := newBench(t, scheduler.Config{GlobalMax: 100, SilentAfter: -1})
 	e := b.endpoint(1, func(s *scheduler.EndpointSpec) { s.MaxInFlight, s.HostMax = 80, 80 })
 	b.warm(e)
 	b.add(e, scheduler.Live, 30)

@@ -72,7 +72,7 @@ func (s *Scheduler) limit(n int64, e *endpoint, ramp int) int {
 	if s.cfg.Off.has(EndpointCap) {
 		limit = unlimited
 	}
-	if !s.cfg.Off.has(ColdStart) && (e.lastSuccess == 0 || n-e.lastSuccess > int64(s.cfg.ColdAfter)) {
+	if s.isCold(n, e) {
 		limit = min(limit, s.cfg.ColdSlots)
 	}
 	if ramp > 0 && !s.cfg.Off.has(SlowStart) {
@@ -80,6 +80,30 @@ func (s *Scheduler) limit(n int64, e *endpoint, ramp int) int {
 	}
 	return limit
 }
+
+// isCold reports whether the endpoint is without a recent success: it had none
+// for a while, or it has gone silent with requests in flight.
+func (s *Scheduler) isCold(n int64, e *endpoint) bool {
+	if s.cfg.Off.has(ColdStart) {
+		return false
+	}
+	if e.lastSuccess == 0 || n-e.lastSuccess > int64(s.cfg.ColdAfter) {
+		return true
+	}
+	return s.isSilent(n, e)
+}
+
+// isSilent reports whether the endpoint has requests in flight and none has
+// succeeded for longer than it usually takes. A timeout is no sign of life.
+func (s *Scheduler) isSilent(n int64, e *endpoint) bool {
+	usual := time.Duration(silentLatencies * e.latency * float64(time.Second))
+	silence := int64(max(s.cfg.SilentAfter, min(usual, s.cfg.SlowAfter)))
+	return s.cfg.SilentAfter > 0 && e.inFlight > 0 && n-e.lastSign > silence
+}
+
+// silentLatencies is how many times its usual latency an endpoint may take
+// before it counts as silent.
+const silentLatencies = 5
 
 // chooseLane picks the lane of the next slot: retries as far as their budget
 // goes, then first attempts; replays get their share beside those, and no more

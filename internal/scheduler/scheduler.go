@@ -86,19 +86,21 @@ func (s *Scheduler) SetEndpoint(now time.Time, spec EndpointSpec) {
 	s.place(now, e)
 }
 
-// SetTenant limits a tenant as a whole and sets its weight.
+// SetTenant limits a tenant as a whole and sets its weight. The zero spec lifts
+// the limit.
 func (s *Scheduler) SetTenant(now time.Time, name string, spec TenantSpec) {
 	if s.cfg.Off.has(FairShare) {
 		return
 	}
 	t := s.tenant(name)
-	t.pinned = true
+	t.pinned = spec != TenantSpec{}
 	if spec.Weight > 0 {
 		t.weight = clampWeight(spec.Weight)
 	}
 	if spec.Rate <= 0 || s.cfg.Off.has(RateLimit) {
 		t.bucket = nil
 		s.releaseTenant(now, t, math.MaxInt)
+		s.dropTenant(t)
 		return
 	}
 	if t.bucket == nil {
@@ -214,8 +216,11 @@ func (s *Scheduler) joinTenant(e *endpoint, old EndpointSpec) {
 }
 
 func (s *Scheduler) leaveTenant(e *endpoint) {
-	t := e.tenant
-	t.refs--
+	e.tenant.refs--
+	s.dropTenant(e.tenant)
+}
+
+func (s *Scheduler) dropTenant(t *tenant) {
 	if t.refs == 0 && !t.pinned {
 		s.timers.clear(&t.timer)
 		delete(s.tenants, t.name)
@@ -476,8 +481,7 @@ func (s *Scheduler) startSlot(e *endpoint, f *Flight) {
 	} else {
 		e.host.gate.used++
 	}
-	e.inFlight++
-	s.inFlight++
+	s.fly(e, f)
 	if f.slow {
 		e.reservedSlow--
 	}
@@ -492,6 +496,14 @@ func (s *Scheduler) startSlot(e *endpoint, f *Flight) {
 			s.replay.used++
 		}
 	}
+}
+
+func (s *Scheduler) fly(e *endpoint, f *Flight) {
+	if e.inFlight == 0 && !e.failing {
+		e.lastSign = f.started
+	}
+	e.inFlight++
+	s.inFlight++
 	if !s.cfg.Off.has(SlowLane) {
 		s.young.pushBack(f)
 	}
@@ -508,12 +520,8 @@ func (s *Scheduler) StartTest(now time.Time, id ID) (*Flight, Wait) {
 		return nil, WaitConcurrency
 	}
 	f := &Flight{ep: e, host: e.host, started: nanos(now), test: true}
-	e.inFlight++
-	s.inFlight++
 	e.host.gate.used++
-	if !s.cfg.Off.has(SlowLane) {
-		s.young.pushBack(f)
-	}
+	s.fly(e, f)
 	return f, WaitNone
 }
 

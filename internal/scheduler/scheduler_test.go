@@ -150,6 +150,23 @@ func TestAColdEndpointStartsWithTwoSlots(t *testing.T) {
 	assert.Equal(t, 2, b.drain(), "without a recent success it is cold again")
 }
 
+func TestAnEndpointThatGoesSilentIsCold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{})
+	e := b.endpoint(1, nil)
+	b.warm(e)
+	b.add(e, scheduler.Live, 3)
+	require.Equal(t, 3, b.drain())
+	b.now = b.now.Add(400 * time.Millisecond)
+	b.add(e, scheduler.Live, 1)
+	require.Equal(t, 1, b.drain())
+	b.now = b.now.Add(200 * time.Millisecond)
+	b.add(e, scheduler.Live, 100)
+	assert.Zero(t, b.drain(), "nothing has ended for half a second")
+	b.finish(e, ok200)
+	assert.Equal(t, 17, b.drain(), "one sign of life is enough")
+}
+
 func TestAHostIsHeldToItsCapAndSharedEvenly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, scheduler.Config{})
