@@ -84,6 +84,10 @@ type TransportConfig struct {
 	// 30 s.
 	IdleTimeout time.Duration
 
+	// MaxConnAge is how long attempts share one connection, so that even a busy
+	// connection follows its name to a new address. Zero means 10 min.
+	MaxConnAge time.Duration
+
 	// MaxHeaderBytes bounds all response headers of an attempt, informational (1xx)
 	// ones included. Zero means 32 KiB; at most 1 MiB.
 	MaxHeaderBytes int64
@@ -271,6 +275,7 @@ func (c *TransportConfig) transport() egress.TransportConfig {
 	out := egress.TransportConfig{
 		ConnectTimeout:        c.ConnectTimeout,
 		IdleTimeout:           c.IdleTimeout,
+		MaxConnAge:            c.MaxConnAge,
 		MaxHeaderBytes:        c.MaxHeaderBytes,
 		MaxIdle:               c.MaxIdle,
 		MaxIdlePerTarget:      c.MaxIdlePerTarget,

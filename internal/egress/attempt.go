@@ -35,6 +35,7 @@ type attempt struct {
 	firstByte atomic.Bool
 	gotConn   atomic.Bool
 	guarded   atomic.Bool
+	retired   atomic.Bool // the connection was too old, and closed before it was used
 	reused    atomic.Bool
 	timeUp    atomic.Bool
 
@@ -103,6 +104,12 @@ func (a *attempt) end() {
 func (a *attempt) onConn(info httptrace.GotConnInfo) {
 	a.gotConn.Store(true)
 	a.reused.Store(info.Reused)
+	// net/http calls this before it writes, so a connection that is closed here takes
+	// nothing with it.
+	if own := unwrapConn(info.Conn); own != nil && info.Reused && time.Now().After(own.expires) {
+		a.retired.Store(true)
+		_ = own.Close()
+	}
 	a.mu.Lock()
 	a.nc = info.Conn
 	a.mu.Unlock()
@@ -136,6 +143,9 @@ func (a *attempt) limitBody(d time.Duration) {
 // connection: pooled, no byte of an answer, and neither time nor caller gone. Some
 // servers say goodbye in words; net/http then reports those as its error.
 func (a *attempt) resendable(r *Request, err error) bool {
+	if a.retired.Load() {
+		return a.Err() == nil
+	}
 	return !r.NoResend && a.reused.Load() && !a.firstByte.Load() && a.Err() == nil &&
 		(Classify(err) == ClassReset || strings.Contains(err.Error(), "readLoopPeekFailLocked"))
 }
@@ -143,6 +153,7 @@ func (a *attempt) resendable(r *Request, err error) bool {
 // again prepares the second and last try.
 func (a *attempt) again() {
 	a.fresh = true
+	a.retired.Store(false)
 	a.reused.Store(false)
 }
 

@@ -166,8 +166,8 @@ func (c *Client) do(ctx context.Context, r *Request, res *Result) {
 
 	resp, err := c.roundTrip(a, target, r)
 	if err != nil && a.resendable(r, err) {
+		res.Resent = !a.retired.Load()
 		a.again()
-		res.Resent = true
 		resp, err = c.roundTrip(a, target, r)
 	}
 	res.Reused = a.reused.Load()

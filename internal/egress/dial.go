@@ -29,6 +29,7 @@ const (
 // connection's own remote address is the proxy's, so the verdict travels with it.
 type conn struct {
 	net.Conn
+	expires time.Time // from then on no request is written to it
 	verdict verdict
 }
 
@@ -37,6 +38,7 @@ type dialer struct {
 	guard      *Guard
 	resolver   Resolver
 	connect    time.Duration
+	maxAge     time.Duration // of a pooled connection
 	tlsTimeout time.Duration
 	proxy      *proxyDialer // nil: direct
 }
@@ -135,14 +137,18 @@ func (d *dialer) dialOne(ctx context.Context, c candidate) (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &conn{Conn: nc, verdict: c.verdict}, nil
+		return d.wrap(nc, c), nil
 	}
 	nd := net.Dialer{ControlContext: d.guard.Control}
 	nc, err := nd.DialContext(ctx, "tcp", c.ap.String())
 	if err != nil {
 		return nil, connectError(ctx, "connect to "+c.ap.String(), err)
 	}
-	return &conn{Conn: nc, verdict: c.verdict}, nil
+	return d.wrap(nc, c), nil
+}
+
+func (d *dialer) wrap(nc net.Conn, c candidate) *conn {
+	return &conn{Conn: nc, expires: time.Now().Add(d.maxAge), verdict: c.verdict}
 }
 
 // connectError gives a failed dial its class. A refusal keeps its own.

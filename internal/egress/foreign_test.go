@@ -136,7 +136,7 @@ func TestClientsAndTransportsThatAreRefused(t *testing.T) {
 	}
 	for text, cfg := range map[string]egress.TransportConfig{
 		"ConnectTimeout is -1ns":                       {ConnectTimeout: -1},
-		"IdleTimeout is 11m0s":                         {IdleTimeout: 11 * time.Minute},
+		"IdleTimeout is 1h1m0s":                        {IdleTimeout: 61 * time.Minute},
 		"MaxHeaderBytes is -1":                         {MaxHeaderBytes: -1},
 		"MaxHeaderBytes is 1048577: want 0 to 1048576": {MaxHeaderBytes: 1<<20 + 1},
 		"MaxIdlePerTarget is -1":                       {MaxIdlePerTarget: -1},

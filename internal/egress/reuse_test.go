@@ -3,6 +3,7 @@ package egress_test
 import (
 	"bufio"
 	"bytes"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -262,6 +263,32 @@ func TestNoResendHoldsForAForeignTransportToo(t *testing.T) {
 		assert.Equal(t, egress.ClassReset, res.Class, "%v", res.Err)
 		assert.EqualValues(t, 2, seen.Load())
 	}
+}
+
+func TestAnOldConnectionIsReplacedBeforeItIsUsed(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	srv := secure(t, &tls.Config{Certificates: []tls.Certificate{ca.certificate(t, soon, "h.test")}}, ok)
+	var seen, conns atomic.Int32
+	plain := keepAlive(t, func(n int, _ []byte) bool {
+		if n == 0 {
+			conns.Add(1)
+		}
+		seen.Add(1)
+		return false
+	})
+	cfg := egress.TransportConfig{MaxConnAge: time.Nanosecond, Resolver: always("127.0.0.1"), RootCAs: ca.pool}
+	c := newClient(t, loopback(), cfg)
+	for range 50 {
+		for _, url := range []string{plain, "https://h.test:" + port(t, srv) + "/"} {
+			res := post(t, c, url)
+			require.True(t, res.OK(), "%v", res.Err)
+			assert.False(t, res.Reused)
+			assert.False(t, res.Resent, "nothing was written to the old connection")
+		}
+	}
+	assert.EqualValues(t, 50, seen.Load())
+	assert.EqualValues(t, 50, conns.Load())
 }
 
 func TestIdleConnectionsAreBounded(t *testing.T) {

@@ -20,6 +20,7 @@ const (
 	DefaultTLSTimeout       = 5 * time.Second
 	DefaultMaxHeaderBytes   = 32 << 10
 	DefaultIdleTimeout      = 30 * time.Second // below the 60 s and more of common load balancers
+	DefaultMaxConnAge       = 10 * time.Minute
 	DefaultMaxIdle          = 1024
 	DefaultMaxIdlePerTarget = 20 // the default cap of requests in flight per host, DESIGN.md §3
 )
@@ -32,7 +33,10 @@ const maxTLSPools = 256
 type TransportConfig struct {
 	ConnectTimeout time.Duration // DNS and TCP, each; default 3 s
 	IdleTimeout    time.Duration // idle connections are closed after it; default 30 s
-	MaxHeaderBytes int64         // of all response headers, 1xx included; default 32 KiB
+	// MaxConnAge is how long requests of a Client go out on one connection: a busy one
+	// would otherwise never follow the name to a new address. Default 10 min.
+	MaxConnAge     time.Duration
+	MaxHeaderBytes int64 // of all response headers, 1xx included; default 32 KiB
 	// MaxIdle bounds the idle connections of endpoints without TLS options; default
 	// 1,024, negative keeps none.
 	MaxIdle int
@@ -76,7 +80,7 @@ func NewTransport(g *Guard, cfg TransportConfig) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{guard: g, cfg: cfg}
-	t.dialer = &dialer{guard: g, resolver: cfg.Resolver, connect: cfg.ConnectTimeout, tlsTimeout: cfg.TLSTimeout}
+	t.dialer = &dialer{guard: g, resolver: cfg.Resolver, connect: cfg.ConnectTimeout, maxAge: cfg.MaxConnAge, tlsTimeout: cfg.TLSTimeout}
 	if cfg.Proxy != nil {
 		p, err := newProxyDialer(cfg.Proxy, cfg.Resolver)
 		if err != nil {
@@ -97,11 +101,12 @@ func (c *TransportConfig) setDefaults() error {
 	}{
 		{"ConnectTimeout", &c.ConnectTimeout, DefaultConnectTimeout},
 		{"IdleTimeout", &c.IdleTimeout, DefaultIdleTimeout},
+		{"MaxConnAge", &c.MaxConnAge, DefaultMaxConnAge},
 		{"TLSTimeout", &c.TLSTimeout, DefaultTLSTimeout},
 		{"ResponseHeaderTimeout", &c.ResponseHeaderTimeout, 0},
 	} {
-		if *d.v < 0 || *d.v > 10*time.Minute {
-			return fmt.Errorf("egress transport: %s is %s: want 0 to 10m", d.name, *d.v)
+		if *d.v < 0 || *d.v > time.Hour {
+			return fmt.Errorf("egress transport: %s is %s: want 0 to 1h", d.name, *d.v)
 		}
 		if *d.v == 0 {
 			*d.v = d.def
