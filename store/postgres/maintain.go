@@ -85,48 +85,52 @@ func (k *partitionKeeper) forget() {
 // default partition and stay there; a day that has begun so keeps to it.
 func (s *core) Maintain(ctx context.Context, now time.Time) error {
 	for _, p := range s.partitions.open(now) {
-		if err := s.makePartition(ctx, p); err != nil {
+		settled, err := s.makePartition(ctx, p)
+		if err != nil {
 			return fmt.Errorf("postgres: making partition %s: %w", p.name(), err)
 		}
-		s.partitions.settle(p)
+		if settled {
+			s.partitions.settle(p)
+		}
 	}
 	return nil
 }
 
-func (s *core) makePartition(ctx context.Context, p partition) error {
+// makePartition reports whether the partition need not be looked at again.
+func (s *core) makePartition(ctx context.Context, p partition) (settled bool, err error) {
 	for try := 1; ; try++ {
-		err := s.db.atomically(ctx, func(tx conn) error { return s.makePartitionIn(ctx, tx, p) })
-		switch sqlState(err) {
-		case checkViolation:
-			return nil // the default partition holds rows of that day
-		case lockNotAvailable, deadlockDetected:
+		done := false
+		err := s.db.atomically(ctx, func(tx conn) (err error) {
+			done, err = s.makePartitionIn(ctx, tx, p)
+			return err
+		})
+		switch state := sqlState(err); {
+		case err == nil && done, state == checkViolation: // the default partition holds rows of that day
+			return true, nil
+		case err == nil, state == lockNotAvailable, state == deadlockDetected:
 			if try == partitionTries {
-				return err
+				return false, err
 			}
 		default:
-			return err
+			return false, err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(partitionPause):
+		if err := pause(ctx, partitionPause); err != nil {
+			return false, err
 		}
 	}
 }
 
-func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) error {
+// makePartitionIn reports whether the partition is there. Several processes
+// maintain: the first makes it, the others find it, or come back.
+func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) (done bool, err error) {
 	schema := quote(s.config.Schema)
 	table := schema + "." + quote(p.name())
 
-	// Several processes maintain: the first makes the partition, the others
-	// find it. The lock ends with the transaction.
-	if _, err := tx.exec(ctx, &statement{text: `SELECT pg_advisory_xact_lock(hashtextextended($1::text, 0))`}, p.name()+" in "+s.config.Schema); err != nil {
-		return err
+	if locked, err := s.tryLock(ctx, tx, p.name()); err != nil || !locked {
+		return false, err
 	}
-	exists := false
-	if err := collect(ctx, tx, &statement{text: `SELECT to_regclass($1::text) IS NOT NULL`},
-		func(r rows) error { return r.Scan(&exists) }, table); err != nil || exists {
-		return err
+	if exists, err := s.tableExists(ctx, tx, p.name()); err != nil || exists {
+		return exists, err
 	}
 
 	// Creating a partition in place would lock the parent against everyone.
@@ -139,10 +143,10 @@ func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) error 
 			` FOR VALUES FROM ('` + midnight(p.day) + `') TO ('` + midnight(p.day.AddDate(0, 0, 1)) + `')`,
 	} {
 		if _, err := tx.exec(ctx, &statement{text: text}); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 func midnight(day time.Time) string { return day.Format("2006-01-02") + " 00:00:00+00" }

@@ -58,7 +58,8 @@ type MigrationInfo struct {
 // library has migrated gives [webhook.ErrSchemaNewer].
 //
 // The role needs CREATE on the schema, or on the database when the schema does
-// not exist.
+// not exist. The pool needs two connections, since some migrations run outside of
+// the transaction that holds the lock.
 func (s *core) Migrate(ctx context.Context) error {
 	return s.MigrateTo(ctx, len(s.migrations))
 }
@@ -66,18 +67,8 @@ func (s *core) Migrate(ctx context.Context) error {
 // MigrateTo brings the schema up or down to a version; 0 removes the library's
 // tables and everything in them, but leaves the schema itself.
 func (s *core) MigrateTo(ctx context.Context, version int) error {
-	applied, err := s.applied(ctx, s.db)
-	if err != nil {
-		return fmt.Errorf("postgres: reading the schema's version: %w", err)
-	}
-	for len(applied) != version {
-		done, err := s.migrateOnce(ctx, version)
-		if err != nil {
-			return fmt.Errorf("postgres: migrating to version %d: %w", version, err)
-		}
-		if done {
-			break
-		}
+	if err := s.migrateSteps(ctx, version); err != nil {
+		return err
 	}
 	if version == 0 {
 		s.partitions.forget()
@@ -90,11 +81,25 @@ func (s *core) MigrateTo(ctx context.Context, version int) error {
 	return s.Maintain(ctx, now)
 }
 
+func (s *core) migrateSteps(ctx context.Context, version int) error {
+	applied, err := s.applied(ctx, s.db)
+	if err != nil {
+		return fmt.Errorf("postgres: reading the schema's version: %w", err)
+	}
+	for done := len(applied) == version; !done; {
+		if done, err = s.migrateOnce(ctx, version); err != nil {
+			return fmt.Errorf("postgres: migrating to version %d: %w", version, err)
+		}
+	}
+	return nil
+}
+
 // migrateOnce takes one step towards the version under a lock that ends with its
 // transaction, and reports whether there was none left to take.
 func (s *core) migrateOnce(ctx context.Context, version int) (done bool, err error) {
+	locked := false
 	err = s.db.atomically(ctx, func(tx conn) error {
-		if err := s.lockMigrations(ctx, tx); err != nil {
+		if locked, err = s.tryLock(ctx, tx, "migrations"); err != nil || !locked {
 			return err
 		}
 		steps, err := s.planMigration(ctx, tx, version)
@@ -107,51 +112,66 @@ func (s *core) migrateOnce(ctx context.Context, version int) (done bool, err err
 		}
 		step := steps[0]
 		if step.Script().Online {
-			// The transaction stays open, and with it the lock, while the
-			// statements run on another connection. It holds no snapshot, so
-			// an index that is built concurrently does not wait for it.
-			return s.runOnline(ctx, step)
+			return s.runOnline(ctx, tx, step)
 		}
-		for _, text := range append(step.Script().Statements, s.historyStatement(step)) {
-			if _, err := tx.exec(ctx, &statement{text: text}); err != nil {
-				return fmt.Errorf("%s: %w", step, err)
-			}
-		}
-		return nil
+		return runStatements(ctx, tx, step, s.historyStatement(step))
 	})
-	return done, err
+	if err != nil || locked {
+		return done, err
+	}
+	return false, pause(ctx, lockPause)
 }
 
-func (s *core) runOnline(ctx context.Context, step migration.Step) error {
-	for _, text := range append(step.Script().Statements, s.historyStatement(step)) {
-		if _, err := s.db.exec(ctx, &statement{text: text}); err != nil {
+// runOnline runs a step on another connection while tx keeps the lock.
+//
+// Building an index concurrently waits for every snapshot that is older. A
+// transaction between two statements has none, except that the extended protocol
+// leaves the last query open, and with it its snapshot, until the next one: hence
+// the statement without parameters, which drivers send by the simple protocol.
+// For the same reason nobody waits for the lock inside of a transaction.
+func (s *core) runOnline(ctx context.Context, tx conn, step migration.Step) error {
+	if _, err := tx.exec(ctx, &statement{text: "SELECT 1"}); err != nil {
+		return err
+	}
+	return runStatements(ctx, s.db, step, s.historyStatement(step))
+}
+
+func runStatements(ctx context.Context, c conn, step migration.Step, history string) error {
+	for _, text := range append(step.Script().Statements, history) {
+		if _, err := c.exec(ctx, &statement{text: text}); err != nil {
 			return fmt.Errorf("%s: %w", step, err)
 		}
 	}
 	return nil
 }
 
-// lockPause is how long a process waits before it asks for the lock again.
+// lockPause is how long a process waits before it asks for a lock again.
 const lockPause = 50 * time.Millisecond
 
-// lockMigrations takes the lock on migrations of this schema. It asks again and
-// again instead of waiting in the server, since a statement that waits holds a
-// snapshot, and an index that is built concurrently waits for all snapshots:
-// the two would wait for one another.
-func (s *core) lockMigrations(ctx context.Context, tx conn) error {
-	for {
-		locked := false
-		err := collect(ctx, tx, &statement{text: `SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))`},
-			func(r rows) error { return r.Scan(&locked) }, "migrations in "+s.config.Schema)
-		if err != nil || locked {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(lockPause):
-		}
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
 	}
+}
+
+// tryLock takes a lock of this schema that ends with tx, if nobody has it.
+func (s *core) tryLock(ctx context.Context, tx conn, name string) (locked bool, err error) {
+	err = collect(ctx, tx, &statement{text: `SELECT pg_try_advisory_xact_lock(hashtextextended($1::text, 0))`},
+		func(r rows) error { return r.Scan(&locked) }, name+" in "+s.config.Schema)
+	return locked, err
+}
+
+// tableExists looks into the catalog itself: to_regclass and casts go by a cache
+// that, within a transaction, may not have heard of another's commit yet.
+func (s *core) tableExists(ctx context.Context, c conn, table string) (exists bool, err error) {
+	err = collect(ctx, c, &statement{text: `
+		SELECT EXISTS (SELECT FROM pg_catalog.pg_class t JOIN pg_catalog.pg_namespace s ON s.oid = t.relnamespace
+		               WHERE s.nspname = $1::text AND t.relname = $2::text)`},
+		func(r rows) error { return r.Scan(&exists) }, s.config.Schema, table)
+	return exists, err
 }
 
 // planMigration returns the steps to take, after making the place where the
@@ -169,8 +189,8 @@ func (s *core) planMigration(ctx context.Context, tx conn, version int) ([]migra
 	// CREATE SCHEMA IF NOT EXISTS asks for a right on the database even when
 	// there is nothing to create.
 	exists := false
-	err = collect(ctx, tx, &statement{text: `SELECT to_regnamespace($1::text) IS NOT NULL`},
-		func(r rows) error { return r.Scan(&exists) }, quote(s.config.Schema))
+	err = collect(ctx, tx, &statement{text: `SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = $1::text)`},
+		func(r rows) error { return r.Scan(&exists) }, s.config.Schema)
 	if err != nil {
 		return nil, err
 	}
@@ -196,13 +216,11 @@ func (s *core) plan(current, target int) ([]migration.Step, error) {
 
 // applied returns when each version was applied, in order.
 func (s *core) applied(ctx context.Context, c conn) ([]time.Time, error) {
-	exists := false
-	table := quote(s.config.Schema) + ".migration"
-	err := collect(ctx, c, &statement{text: `SELECT to_regclass($1::text) IS NOT NULL`},
-		func(r rows) error { return r.Scan(&exists) }, table)
+	exists, err := s.tableExists(ctx, c, "migration")
 	if err != nil || !exists {
 		return nil, err
 	}
+	table := quote(s.config.Schema) + ".migration"
 	var applied []time.Time
 	err = collect(ctx, c, &statement{text: `SELECT applied_at FROM ` + table + ` ORDER BY version`}, func(r rows) error {
 		var at time.Time
