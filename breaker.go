@@ -283,18 +283,13 @@ func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) schedu
 		b.failed = newBreakerWindow(b.cfg, b.failureRatioReached)
 	}
 	b.lastRecord = now
-	var result error
-	if a.Outcome == scheduler.Failure {
-		result = errCounted
-		b.streak++
-	} else {
+	failed := a.Outcome == scheduler.Failure
+	slow := b.isSlow(a)
+	b.streak++
+	if !failed {
 		b.streak = 0
 	}
-	slow := b.isSlow(a)
-	if slow {
-		b.countSlow()
-	}
-	if b.failed.add(result) || b.latencyReached() || b.streakReached() {
+	if b.failed.add(failed) || b.latencyReached(slow) || b.streakReached() {
 		flapped := b.remembersTrips(now) && now.Sub(b.closedAt) <= b.cfg.FlapWindow
 		if flapped {
 			b.flaps++
@@ -305,14 +300,7 @@ func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) schedu
 		b.open(now)
 		return scheduler.CircuitChange{Changed: true, Opened: true, Flapped: flapped}
 	}
-	if b.step == 0 {
-		return scheduler.CircuitChange{}
-	}
-	b.stepAll++
-	if result == nil && !slow {
-		b.stepGood++
-	}
-	return scheduler.CircuitChange{Changed: b.advance(now, a.Cap)}
+	return scheduler.CircuitChange{Changed: b.advance(now, !failed && !slow, a.Cap)}
 }
 
 // isSlow compares with the threshold of the endpoint's present timeout.
@@ -333,11 +321,18 @@ func (b *Breaker) failureRatioReached(c gobreaker.Counts) bool {
 		float64(c.TotalFailures) >= b.cfg.FailureRatio*float64(n)
 }
 
-// latencyReached reports whether the p99 is over the threshold. Of n latencies in ascending order the p99 is the one at
+// latencyReached counts an attempt that was slow, and reports whether the p99 is
+// over the threshold. Of n latencies in ascending order the p99 is the one at
 // floor(0.99(n-1)), counted from 0: a single outlier among twenty is none. Only
 // slow attempts are in the second window, so that endpoints without any need no
 // second one.
-func (b *Breaker) latencyReached() bool {
+func (b *Breaker) latencyReached(slow bool) bool {
+	if slow {
+		if b.slow == nil {
+			b.slow = newBreakerWindow(b.cfg, never)
+		}
+		b.slow.add(true)
+	}
 	if b.slow == nil {
 		return false
 	}
@@ -347,13 +342,6 @@ func (b *Breaker) latencyReached() bool {
 	}
 	n := b.failed.attempts()
 	return n >= b.cfg.MinAttempts && count >= n-99*(n-1)/100
-}
-
-func (b *Breaker) countSlow() {
-	if b.slow == nil {
-		b.slow = newBreakerWindow(b.cfg, never)
-	}
-	b.slow.add(errCounted)
 }
 
 func never(gobreaker.Counts) bool { return false }
@@ -367,7 +355,14 @@ func (b *Breaker) streakReached() bool {
 
 // advance goes on with slow start: a step ends when its time is over and enough
 // of its attempts were good, and begins anew if they were not.
-func (b *Breaker) advance(now time.Time, limit int) bool {
+func (b *Breaker) advance(now time.Time, good bool, limit int) bool {
+	if b.step == 0 {
+		return false
+	}
+	b.stepAll++
+	if good {
+		b.stepGood++
+	}
 	if now.Sub(b.stepSince) < b.cfg.SlowStartEvery {
 		return false
 	}
@@ -470,16 +465,20 @@ func newBreakerWindow(cfg *BreakerConfig, trips func(gobreaker.Counts) bool) *br
 	}
 }
 
-// add counts an attempt, a failure if result is not nil, and reports whether the circuit must open. The kernel
+// add counts an attempt and reports whether the circuit must open. The kernel
 // asks that only when an attempt failed; a success can be the one that makes
 // the volume large enough, so it is asked here as well.
-func (w *breakerWindow) add(result error) bool {
+func (w *breakerWindow) add(bad bool) bool {
 	done, err := w.kernel.Allow()
 	if err != nil {
 		return true
 	}
-	done(result)
-	return w.kernel.State() != gobreaker.StateClosed || w.trips(w.kernel.Counts())
+	if bad {
+		done(errCounted)
+		return w.kernel.State() != gobreaker.StateClosed
+	}
+	done(nil)
+	return w.trips(w.kernel.Counts())
 }
 
 // attempts is how many the window holds.

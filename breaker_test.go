@@ -22,7 +22,6 @@ type breakerBench struct {
 }
 
 func newBreakerBench(t *testing.T, cfg BreakerConfig) *breakerBench {
-	t.Helper()
 	if cfg.OpenJitter == 0 {
 		cfg.OpenJitter = -1
 	}
@@ -64,10 +63,15 @@ func (x *breakerBench) trip() {
 }
 
 func (x *breakerBench) openFor() time.Duration {
-	return time.Until(x.b.openUntil)
+	return x.b.openUntil.Sub(time.Now())
 }
 
 func (x *breakerBench) waitOpen() { time.Sleep(x.openFor()) }
+
+func bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, f)
+}
 
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
@@ -107,7 +111,7 @@ func TestBreakerOpens(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
 				x := newBreakerBench(t, tc.cfg)
 				for _, s := range tc.steps {
 					for range s.n {
@@ -130,7 +134,7 @@ func TestBreakerLatencyThresholdFollowsTheTimeout(t *testing.T) {
 	for _, tc := range []struct{ timeout, latency time.Duration }{
 		{5 * time.Second, 3 * time.Second}, {10 * time.Second, 6 * time.Second}, {30 * time.Second, 10 * time.Second}, {0, 10 * time.Second},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			x := newBreakerBench(t, BreakerConfig{})
 			for _, over := range []time.Duration{0, time.Millisecond} {
 				for range 20 {
@@ -144,7 +148,7 @@ func TestBreakerLatencyThresholdFollowsTheTimeout(t *testing.T) {
 
 func TestBreakerOpenTimeDoublesToItsCap(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		var got []time.Duration
@@ -160,7 +164,7 @@ func TestBreakerOpenTimeDoublesToItsCap(t *testing.T) {
 
 func TestBreakerClosesOnlyByItsOwnProbe(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		assert.Zero(t, x.success(), "sent before the opening")
@@ -176,7 +180,7 @@ func TestBreakerClosesOnlyByItsOwnProbe(t *testing.T) {
 
 func TestBreakerLeasesALostProbeAgain(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		x.waitOpen()
@@ -191,7 +195,7 @@ func TestBreakerLeasesALostProbeAgain(t *testing.T) {
 func TestBreakerProbeThatSaysNothingWaitsWithoutDoubling(t *testing.T) {
 	t.Parallel()
 	for _, o := range []scheduler.Outcome{scheduler.Throttled, scheduler.Blocked, scheduler.Neutral} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			x := newBreakerBench(t, BreakerConfig{})
 			x.trip()
 			x.waitOpen()
@@ -212,7 +216,6 @@ func TestBreakerSlowStart(t *testing.T) {
 		return v.MaxInFlight, v.RateFactor
 	}
 	closed := func(t *testing.T) *breakerBench {
-		t.Helper()
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		x.waitOpen()
@@ -221,7 +224,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	}
 	t.Run("doubles every 30 s up to the cap", func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			x := closed(t)
 			for _, want := range []struct {
 				slots int
@@ -239,7 +242,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	})
 	t.Run("stays where too little succeeds", func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			x := closed(t)
 			for i := range 300 {
 				time.Sleep(time.Second)
@@ -255,7 +258,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	})
 	t.Run("stays while nothing is sent", func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			x := closed(t)
 			time.Sleep(time.Hour)
 			slots, _ := view(x)
@@ -264,7 +267,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	})
 	t.Run("does not speed up on slow successes", func(t *testing.T) {
 		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
 			x := closed(t)
 			for range 100 {
 				time.Sleep(7 * time.Second)
@@ -278,7 +281,7 @@ func TestBreakerSlowStart(t *testing.T) {
 
 func TestBreakerReportsFlapsAndGoesOnDoubling(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{SlowStartSlots: -1})
 		x.trip()
 		x.waitOpen()
@@ -301,7 +304,7 @@ func TestBreakerReportsFlapsAndGoesOnDoubling(t *testing.T) {
 
 func TestBreakerSurvivesAHandOver(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		x.waitOpen()
@@ -328,7 +331,7 @@ func TestBreakerSurvivesAHandOver(t *testing.T) {
 
 func TestBreakerIsQuietOnlyWhenItKnowsNothing(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.success()
 		assert.False(t, x.b.View(time.Now()).Quiet, "the window holds an attempt")

@@ -81,9 +81,8 @@ func audit(t require.TestingT, s *Scheduler, flying []*Flight) {
 	}
 	active := 0
 	for _, tn := range s.tenants {
-		counted := [4]int{tn.reserved, tn.queue.n, tn.held.n, tn.claiming}
-		require.Equal(t, tenants[tn], counted, "tenant %s", tn.name)
-		require.Equal(t, tn.active, tn.queue.n+tn.claiming > 0)
+		require.Equal(t, tenants[tn], [4]int{tn.reserved, tn.queue.n, tn.held.n, tn.claiming}, "tenant %s", tn.name)
+		require.Equal(t, tn.queue.n+tn.claiming > 0, tn.active)
 		active += boolInt(tn.active)
 		if tn.held.n > 0 {
 			require.NotZero(t, tn.timer.pos)
@@ -104,7 +103,7 @@ func conserves(t require.TestingT, s *Scheduler, now time.Time) {
 		if e.pos == claiming {
 			continue
 		}
-		v := s.verdict(now, n, e, planning)
+		v := s.verdict(now, n, e, false)
 		require.NotEqual(t, WaitNone, v.why, "endpoint in position %d, waiting for %v, could be granted a slot", e.pos, e.why)
 	}
 }
@@ -139,11 +138,9 @@ func (c *stubCircuit) Record(now time.Time, a CircuitAttempt) CircuitChange {
 	}
 	return CircuitChange{}
 }
-
 func (c *stubCircuit) Snapshot(time.Time) CircuitSnapshot {
 	return CircuitSnapshot{OpenUntil: c.open, ProbeUntil: c.probe}
 }
-
 func (c *stubCircuit) Restore(_ time.Time, s CircuitSnapshot) {
 	*c = stubCircuit{open: s.OpenUntil, probe: s.ProbeUntil}
 }

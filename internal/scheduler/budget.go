@@ -34,11 +34,10 @@ func (b *retryBudget) roll(now int64) int {
 	return int(b.bucket % int64(budgetBuckets))
 }
 
-// count takes an attempt of a delivery: above number 1 it is a retry.
-func (b *retryBudget) count(now int64, number int) {
+func (b *retryBudget) count(now int64, retry bool) {
 	i := b.roll(now)
 	b.attempts[i]++
-	if number > 1 {
+	if retry {
 		b.retries[i]++
 	}
 }

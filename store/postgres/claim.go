@@ -39,7 +39,8 @@ LIMIT $3::integer`
 // One look into the index per request, from the end that it asks for. The limits
 // leave the planner no choice but to look up each one. Rides on endpoint_pkey, delivery_claim_idx (the rows are found in order, so nothing is
 // sorted), the rows' own addresses (they are locked, so they stay where they
-// are) and event_pkey.
+// are) and event_pkey. The newest are taken from what the oldest left: a backward
+// scan returns those of one posting list, which are due at the same time, forwards.
 const claimSQL = `
 WITH oldest AS (
     SELECT d.row, d.taken_over, false AS newest, p.revision
@@ -69,6 +70,7 @@ WITH oldest AS (
         SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
           AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz
+          AND ctid NOT IN (SELECT row FROM oldest)
         ORDER BY next_attempt_at DESC
         LIMIT r.wanted
         FOR UPDATE SKIP LOCKED

@@ -1,4 +1,0 @@
--- mode: transactional
-DROP TABLE {{schema}}.endpoint_health;
-
-DROP TABLE {{schema}}.dispatcher;

@@ -1,4 +1,0 @@
--- mode: transactional
-DROP TABLE {{prefix}}endpoint_health;
-
-DROP TABLE {{prefix}}dispatcher;
