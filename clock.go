@@ -17,13 +17,3 @@ type Clock interface {
 	// once.
 	NewTimer(d time.Duration) (c <-chan time.Time, stop func())
 }
-
-// systemClock is the machine's clock.
-type systemClock struct{}
-
-func (systemClock) Now() time.Time { return time.Now() }
-
-func (systemClock) NewTimer(d time.Duration) (<-chan time.Time, func()) {
-	t := time.NewTimer(d)
-	return t.C, func() { t.Stop() }
-}

@@ -5,47 +5,95 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/outhook/webhook/internal/machine"
 )
 
-// clockInterval is how often the difference to the database's clock is measured.
-const clockInterval = 30 * time.Second
+const (
+	// clockInterval is how often the database's clock is read.
+	clockInterval = 30 * time.Second
 
-// databaseClock tells the database's time by the machine's clock and the
-// measured difference between the two, so that dispatchers whose clocks are
-// wrong agree on what is due and whose lease is over (DESIGN.md §2). With an
-// injected Clock there is no difference to measure.
+	// clockTolerance is by how much the machine's two clocks, the one that is set
+	// and the one that only runs, may part between two readings.
+	clockTolerance = time.Second
+)
+
+// databaseClock tells the database's time: what that was when it was last read,
+// and what has passed since. So dispatchers whose clocks are wrong, or are set
+// while they run, agree on what is due and whose lease is over (DESIGN.md §2).
+// With an injected Clock there is nothing to read.
 type databaseClock struct {
-	core   *core
-	clock  Clock
-	offset atomic.Int64 // nanoseconds to add to clock.Now
+	core    *core
+	clock   Clock
+	running func() time.Duration         // the machine's monotonic clock
+	last    atomic.Pointer[clockReading] // nil with an injected Clock, and at first
+}
+
+// clockReading is one moment on all clocks.
+type clockReading struct {
+	database time.Time
+	running  time.Duration
+	shown    time.Time // by the clock that can be set
 }
 
 func newDatabaseClock(c *core) *databaseClock {
 	clock := c.clock
 	if clock == nil {
-		clock = systemClock{}
+		clock = c.machine
 	}
-	return &databaseClock{core: c, clock: clock}
+	began := time.Now()
+	return &databaseClock{core: c, clock: clock, running: func() time.Duration { return time.Since(began) }}
 }
 
 // now returns the database's time in UTC, without a monotonic reading: it is
 // compared with times from the database only.
 func (c *databaseClock) now() time.Time {
-	return c.clock.Now().Add(time.Duration(c.offset.Load())).Round(0).UTC()
+	last := c.last.Load()
+	if last == nil {
+		return c.clock.Now().Round(0).UTC()
+	}
+	return last.database.Add(c.running() - last.running)
 }
 
-// measure compares the clocks. The database's answer was made between the two
-// readings around it; the error is at most half of that time.
+// measure reads the database's clock. The answer was made between the two
+// moments around it; the error is at most half of the time between.
 func (c *databaseClock) measure(ctx context.Context) error {
 	if c.core.clock != nil {
 		return nil
 	}
-	before := c.clock.Now()
+	before := c.running()
 	now, err := c.core.backend.Now(ctx)
 	if err != nil {
 		return fmt.Errorf("read the database's time: %w", err)
 	}
-	took := c.clock.Now().Sub(before)
-	c.offset.Store(int64(now.Sub(before.Add(took / 2))))
+	after := c.running()
+	c.last.Store(&clockReading{
+		database: now.UTC().Add((after - before) / 2),
+		running:  after,
+		shown:    c.clock.Now().Round(0),
+	})
 	return nil
+}
+
+// settle measures again if now cannot be relied on: the machine slept, which its
+// monotonic clock does not count, or somebody set its clock.
+func (c *databaseClock) settle(ctx context.Context) error {
+	last := c.last.Load()
+	if last == nil {
+		return nil
+	}
+	shown := c.clock.Now().Round(0).Sub(last.shown)
+	if (shown - (c.running() - last.running)).Abs() <= clockTolerance {
+		return nil
+	}
+	return c.measure(ctx)
+}
+
+// machineClock returns the clock of the machine, and the one that is injected in
+// its place, or nil.
+func machineClock(configured Clock) (machine.Clock, Clock) {
+	if wrong, ok := configured.(machine.Clock); ok {
+		return wrong, nil
+	}
+	return machine.Clock{}, configured
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outhook/webhook/internal/egress"
+	"github.com/outhook/webhook/internal/machine"
 )
 
 // DefaultMaxPayload is the default of [Config.MaxPayload]: 256 KiB.
@@ -63,6 +64,7 @@ type core struct {
 	endpoints *Endpoints
 	log       *slog.Logger
 	limits    eventLimits
+	machine   machine.Clock
 	signer    Signer
 	waker     *waker
 }
@@ -107,11 +109,13 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	notifier, _ := backend.(Notifier)
+	machine, clock := machineClock(cfg.Clock)
 	c := &core{
 		backend: backend,
 		box:     cfg.Secrets,
 		client:  client,
-		clock:   cfg.Clock,
+		clock:   clock,
+		machine: machine,
 		log:     cfg.Logger,
 		signer:  cfg.Signer,
 		limits:  eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},

@@ -339,12 +339,15 @@ func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 		reply.err = fmt.Errorf("make a lease token: %w", err)
 		return reply
 	}
-	now := r.d.clock.now()
-	reply.token, reply.until = token, now.Add(r.cfg.Lease)
 	// A claim that is cut off may still take place in the database: better let it
 	// end and hand back what it brought.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease/3)
 	defer cancel()
+	if reply.err = r.d.clock.settle(ctx); reply.err != nil {
+		return reply
+	}
+	now := r.d.clock.now()
+	reply.token, reply.until = token, now.Add(r.cfg.Lease)
 	if reply.held, reply.err = r.cluster.takeProbes(ctx, grants, now, reply.until); reply.err != nil {
 		return reply
 	}
