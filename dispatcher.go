@@ -22,10 +22,24 @@ const (
 	DefaultPollInterval   = time.Second
 	DefaultRequestTimeout = 10 * time.Second
 
-	// leaseSlack is how much of its lease must be left beyond its timeout when a
-	// request is written, so that its result can be recorded in time.
-	leaseSlack = 5 * time.Second
+	// maxLeaseSlack and leaseSlackShare bound how much of its lease must be left
+	// beyond its timeout when a request is written, so that its result can be
+	// recorded in time: 5 s, less only where the lease itself is short.
+	maxLeaseSlack   = 5 * time.Second
+	leaseSlackShare = 6
 )
+
+// leaseSlack is how much of a lease must be left beyond a request's timeout when
+// the request is written.
+func leaseSlack(lease time.Duration) time.Duration {
+	return min(maxLeaseSlack, lease/leaseSlackShare)
+}
+
+// longestRequest is the longest timeout under a lease: there is time to claim and
+// renew before it, and to record after it.
+func longestRequest(lease time.Duration) time.Duration {
+	return (lease - 2*leaseSlack(lease)) / 2
+}
 
 // DispatcherConfig configures [Hooks.NewDispatcher]. Its zero value works. For
 // every field zero means the default, and a value that makes no sense is
@@ -45,7 +59,8 @@ type DispatcherConfig struct {
 
 	// Lease is how long a delivery belongs to the dispatcher that claimed it,
 	// and so how long one that crashed holds it up. Default 90 s; at least twice
-	// RequestTimeout plus 10 s.
+	// RequestTimeout plus 10 s, or three times RequestTimeout where that is less.
+	// Timeouts of endpoints that are too long for the lease are cut.
 	Lease time.Duration
 
 	// MaxInFlight caps the requests in flight of this dispatcher. Default 512.
@@ -97,10 +112,11 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	switch {
 	case c.RequestTimeout < 0 || c.RequestTimeout > maxEndpointTimeout:
 		return bad("RequestTimeout", fmt.Sprintf("is %v, not more than 0 and at most %v", c.RequestTimeout, maxEndpointTimeout))
-	case c.Lease < 2*c.RequestTimeout+2*leaseSlack:
-		return bad("Lease", fmt.Sprintf("is %v, less than twice RequestTimeout plus %v", c.Lease, 2*leaseSlack))
 	case c.HeartbeatInterval < 0:
 		return bad("HeartbeatInterval", "is negative")
+	case c.RequestTimeout > longestRequest(c.Lease):
+		least := min(3*c.RequestTimeout, 2*(c.RequestTimeout+maxLeaseSlack))
+		return bad("Lease", fmt.Sprintf("is %v, want at least %v for a RequestTimeout of %v", c.Lease, least, c.RequestTimeout))
 	case c.PollInterval < 0:
 		return bad("PollInterval", "is negative")
 	case c.MaxInFlight < 0:

@@ -397,7 +397,7 @@ func (r *run) spec(t *target) scheduler.EndpointSpec {
 		Tenant:      t.record.Tenant,
 		Host:        t.host,
 		MaxInFlight: t.options.MaxInFlight,
-		Timeout:     t.timeout(r.cfg.RequestTimeout),
+		Timeout:     r.timeout(t),
 		Paused:      !t.sendable(),
 	}
 }

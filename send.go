@@ -74,18 +74,49 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	if !t.sendable() {
 		return sent{result: handedBack(c, lease, c.DueAt)}
 	}
-	timeout := t.timeout(r.cfg.RequestTimeout)
+	timeout := r.timeout(t)
 	now := r.d.clock.now()
 	req, err := r.core.buildRequest(r.attemptCtx, t, c, now, timeout)
 	if err != nil {
 		r.held(c, "build the request", err)
 		return sent{result: handedBack(c, lease, now.Add(heldFor))}
 	}
-	// Checked last, right before the request is written.
-	if until, ok := r.leases.until(lease); !ok || until.Sub(r.d.clock.now()) < timeout+leaseSlack {
+	if err := r.mayStart(lease, timeout); err != nil {
 		return sent{result: handedBack(c, lease, c.DueAt)}
 	}
-	return r.judge(c, lease, now, r.core.client.Do(r.attemptCtx, req))
+	// Asked again right before the request is written: connecting takes time, and
+	// the process may have stood still.
+	deadline := time.Now().Add(timeout)
+	req.BeforeWrite = func() error { return r.mayStart(lease, time.Until(deadline)) }
+	res := r.core.client.Do(r.attemptCtx, req)
+	if !res.Sent && res.Latency > timeout+leaseSlack(r.cfg.Lease) {
+		// This process stood still: not the endpoint's fault, and nothing went out.
+		return sent{result: handedBack(c, lease, c.DueAt)}
+	}
+	return r.judge(c, lease, now, res)
+}
+
+// timeout is the time limit of an attempt. One that left no room in the lease
+// would have its deliveries handed back for ever.
+func (r *run) timeout(t *target) time.Duration {
+	return min(t.timeout(r.cfg.RequestTimeout), longestRequest(r.cfg.Lease))
+}
+
+var errLeaseRunsOut = errors.New("the lease ends before the request could")
+
+// mayStart returns an error unless enough of the lease is left for a request
+// that takes as long as given.
+func (r *run) mayStart(lease Lease, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(r.attemptCtx, timeout)
+	defer cancel()
+	if err := r.d.clock.settle(ctx); err != nil {
+		return err
+	}
+	until, held := r.leases.until(lease)
+	if !held || until.Sub(r.d.clock.now()) < timeout+leaseSlack(r.cfg.Lease) {
+		return errLeaseRunsOut
+	}
+	return nil
 }
 
 // judge decides what follows from a request (DESIGN.md §4).

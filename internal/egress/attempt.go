@@ -24,6 +24,7 @@ type attempt struct {
 
 	cancel   context.CancelCauseFunc
 	deadline time.Time
+	gate     func() error    // nil, or Request.BeforeWrite
 	fresh    bool            // wants a new connection
 	parent   context.Context // the caller's
 	timer    *time.Timer
@@ -52,7 +53,7 @@ func attemptFrom(ctx context.Context) *attempt {
 }
 
 func newAttempt(ctx context.Context, target *Target, r *Request, limit time.Duration) *attempt {
-	a := &attempt{deadline: time.Now().Add(limit), fresh: r.NoResend, parent: ctx, tls: r.TLS, url: target.URL}
+	a := &attempt{deadline: time.Now().Add(limit), fresh: r.NoResend, gate: r.BeforeWrite, parent: ctx, tls: r.TLS, url: target.URL}
 	a.Context, a.cancel = context.WithCancelCause(ctx)
 	a.timer = time.AfterFunc(limit, a.expire)
 	a.trace.GotConn = a.onConn
@@ -113,6 +114,22 @@ func (a *attempt) onConn(info httptrace.GotConnInfo) {
 	a.mu.Lock()
 	a.nc = info.Conn
 	a.mu.Unlock()
+	if own := unwrapConn(info.Conn); own != nil {
+		own.gate.Store(a)
+	}
+}
+
+// beforeWrite reports why the request must not be written any more.
+func (a *attempt) beforeWrite() error {
+	if a.gate != nil {
+		if err := a.gate(); err != nil {
+			return &opError{class: ClassCancelled, doing: "not sent", err: err}
+		}
+	}
+	if !time.Now().Before(a.deadline) {
+		return &opError{class: ClassTimeout, doing: "not sent", err: errTimeUp}
+	}
+	return nil
 }
 
 func (a *attempt) onFirstByte() { a.firstByte.Store(true) }

@@ -78,6 +78,11 @@ func (c *Client) Guard() *Guard { return c.cfg.Guard }
 
 // Request is one POST.
 type Request struct {
+	// BeforeWrite, if not nil, is called right before the first byte is written to a
+	// connection of a [Transport]. An error ends the attempt, unsent, as
+	// ClassCancelled.
+	BeforeWrite func() error
+
 	// Body is sent as it is. It must not be changed, not even after Do returned: a
 	// receiver that answers early may still be reading.
 	Body []byte

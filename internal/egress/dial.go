@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 )
 
@@ -31,6 +32,17 @@ type conn struct {
 	net.Conn
 	expires time.Time // from then on no request is written to it
 	verdict verdict
+	gate    atomic.Pointer[attempt] // whose first write is yet to come
+}
+
+// Write asks the attempt that the connection was given to, before its first byte.
+func (c *conn) Write(b []byte) (int, error) {
+	if a := c.gate.Swap(nil); a != nil {
+		if err := a.beforeWrite(); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(b)
 }
 
 // dialer makes connections that the guard allows.
