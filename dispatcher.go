@@ -151,6 +151,8 @@ type Dispatcher struct {
 
 	running atomic.Bool
 	clock   *databaseClock
+
+	maxUnrecorded int // of the recorder
 }
 
 // NewDispatcher makes a dispatcher. It does no I/O.
@@ -159,7 +161,7 @@ func (h *Hooks[Tx]) NewDispatcher(cfg DispatcherConfig) (*Dispatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dispatcher{core: h.core, cfg: cfg, clock: newDatabaseClock(h.core)}, nil
+	return &Dispatcher{core: h.core, cfg: cfg, clock: newDatabaseClock(h.core), maxUnrecorded: maxUnrecorded}, nil
 }
 
 // errRunning is returned by a second concurrent Run.
@@ -247,6 +249,7 @@ func newRun(d *Dispatcher) *run {
 	r.fanOut = newFanOut(r)
 	r.leases = newLeaseKeeper(r)
 	r.recorder = newRecorder(d.core.backend, d.clock.now, d.core.log, r.recorded)
+	r.recorder.limit = d.maxUnrecorded
 	return r
 }
 

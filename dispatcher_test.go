@@ -112,6 +112,11 @@ func (h *host) dispatch(cfg webhook.DispatcherConfig) (stop func()) {
 	h.t.Helper()
 	d, err := h.hooks.NewDispatcher(cfg)
 	require.NoError(h.t, err)
+	return h.run(d)
+}
+
+func (h *host) run(d *webhook.Dispatcher) (stop func()) {
+	h.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()

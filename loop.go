@@ -10,8 +10,14 @@ import (
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// claimBatch is how many deliveries one claim asks for at most.
-const claimBatch = 500
+const (
+	// claimBatch is how many deliveries one claim asks for at most.
+	claimBatch = 500
+
+	// saturatedPause is how long claiming pauses while too many results wait for
+	// the database.
+	saturatedPause = 50 * time.Millisecond
+)
 
 // loop owns the scheduler: it is told what is ready and what is over, asks what
 // may be sent, and claims that. One claim is under way at a time; what becomes
@@ -228,7 +234,11 @@ func (l *loop) logCircuit(id uuid.UUID, change scheduler.Change, snap scheduler.
 // claim asks the scheduler what may be sent and leases that in the store.
 func (l *loop) claim(ctx context.Context) {
 	now := l.now()
-	if l.claiming || now.Before(l.retryAt) || l.r.recorder.saturated() {
+	if l.claiming || now.Before(l.retryAt) {
+		return
+	}
+	if l.r.recorder.saturated() {
+		l.retryAt = now.Add(saturatedPause)
 		return
 	}
 	l.grants = l.sched.Plan(now, claimBatch, l.grants[:0])
@@ -256,6 +266,10 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 	}
 	l.wait.reset()
 	l.retryAt = time.Time{}
+	if ctx.Err() != nil {
+		l.handBack(reply)
+		return
+	}
 	l.r.leases.hold(reply.claimed, reply.token, reply.until)
 
 	counts := make(map[scheduler.ID]*scheduler.Claimed, len(reply.grants))

@@ -31,6 +31,8 @@ type recorder struct {
 	// recorded is called from run with each batch that is in the database, and
 	// the deliveries whose lease had been lost.
 	recorded func(batch []Result, lost []uuid.UUID)
+	// limit is how many results may wait before nothing more is sent.
+	limit int
 
 	mu      sync.Mutex
 	pending []Result
@@ -50,6 +52,7 @@ func newRecorder(backend Backend, now func() time.Time, log *slog.Logger, record
 		now:      now,
 		log:      log,
 		recorded: recorded,
+		limit:    maxUnrecorded,
 		filled:   make(chan struct{}, 1),
 		full:     make(chan struct{}, 1),
 	}
@@ -74,7 +77,7 @@ func (r *recorder) add(res Result) {
 func (r *recorder) saturated() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.pending)+r.writing >= maxUnrecorded
+	return len(r.pending)+r.writing >= r.limit
 }
 
 func (r *recorder) take() []Result {

@@ -1,0 +1,5 @@
+package webhook
+
+// LimitUnrecorded makes d pause at n unrecorded results, so that a test need not
+// send ten thousand.
+func LimitUnrecorded(d *Dispatcher, n int) { d.maxUnrecorded = n }
