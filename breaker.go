@@ -283,13 +283,18 @@ func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) schedu
 		b.failed = newBreakerWindow(b.cfg, b.failureRatioReached)
 	}
 	b.lastRecord = now
-	failed := a.Outcome == scheduler.Failure
-	slow := b.isSlow(a)
-	b.streak++
-	if !failed {
+	var result error
+	if a.Outcome == scheduler.Failure {
+		result = errCounted
+		b.streak++
+	} else {
 		b.streak = 0
 	}
-	if b.failed.add(failed) || b.latencyReached(slow) || b.streakReached() {
+	slow := b.isSlow(a)
+	if slow {
+		b.countSlow()
+	}
+	if b.failed.add(result) || b.latencyReached() || b.streakReached() {
 		flapped := b.remembersTrips(now) && now.Sub(b.closedAt) <= b.cfg.FlapWindow
 		if flapped {
 			b.flaps++
@@ -300,7 +305,14 @@ func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) schedu
 		b.open(now)
 		return scheduler.CircuitChange{Changed: true, Opened: true, Flapped: flapped}
 	}
-	return scheduler.CircuitChange{Changed: b.advance(now, !failed && !slow, a.Cap)}
+	if b.step == 0 {
+		return scheduler.CircuitChange{}
+	}
+	b.stepAll++
+	if result == nil && !slow {
+		b.stepGood++
+	}
+	return scheduler.CircuitChange{Changed: b.advance(now, a.Cap)}
 }
 
 // isSlow compares with the threshold of the endpoint's present timeout.
@@ -321,18 +333,11 @@ func (b *Breaker) failureRatioReached(c gobreaker.Counts) bool {
 		float64(c.TotalFailures) >= b.cfg.FailureRatio*float64(n)
 }
 
-// latencyReached counts an attempt that was slow, and reports whether the p99 is
-// over the threshold. Of n latencies in ascending order the p99 is the one at
+// latencyReached reports whether the p99 is over the threshold. Of n latencies in ascending order the p99 is the one at
 // floor(0.99(n-1)), counted from 0: a single outlier among twenty is none. Only
 // slow attempts are in the second window, so that endpoints without any need no
 // second one.
-func (b *Breaker) latencyReached(slow bool) bool {
-	if slow {
-		if b.slow == nil {
-			b.slow = newBreakerWindow(b.cfg, never)
-		}
-		b.slow.add(true)
-	}
+func (b *Breaker) latencyReached() bool {
 	if b.slow == nil {
 		return false
 	}
@@ -342,6 +347,13 @@ func (b *Breaker) latencyReached(slow bool) bool {
 	}
 	n := b.failed.attempts()
 	return n >= b.cfg.MinAttempts && count >= n-99*(n-1)/100
+}
+
+func (b *Breaker) countSlow() {
+	if b.slow == nil {
+		b.slow = newBreakerWindow(b.cfg, never)
+	}
+	b.slow.add(errCounted)
 }
 
 func never(gobreaker.Counts) bool { return false }
@@ -355,14 +367,7 @@ func (b *Breaker) streakReached() bool {
 
 // advance goes on with slow start: a step ends when its time is over and enough
 // of its attempts were good, and begins anew if they were not.
-func (b *Breaker) advance(now time.Time, good bool, limit int) bool {
-	if b.step == 0 {
-		return false
-	}
-	b.stepAll++
-	if good {
-		b.stepGood++
-	}
+func (b *Breaker) advance(now time.Time, limit int) bool {
 	if now.Sub(b.stepSince) < b.cfg.SlowStartEvery {
 		return false
 	}
@@ -465,20 +470,16 @@ func newBreakerWindow(cfg *BreakerConfig, trips func(gobreaker.Counts) bool) *br
 	}
 }
 
-// add counts an attempt and reports whether the circuit must open. The kernel
+// add counts an attempt, a failure if result is not nil, and reports whether the circuit must open. The kernel
 // asks that only when an attempt failed; a success can be the one that makes
 // the volume large enough, so it is asked here as well.
-func (w *breakerWindow) add(bad bool) bool {
+func (w *breakerWindow) add(result error) bool {
 	done, err := w.kernel.Allow()
 	if err != nil {
 		return true
 	}
-	if bad {
-		done(errCounted)
-		return w.kernel.State() != gobreaker.StateClosed
-	}
-	done(nil)
-	return w.trips(w.kernel.Counts())
+	done(result)
+	return w.kernel.State() != gobreaker.StateClosed || w.trips(w.kernel.Counts())
 }
 
 // attempts is how many the window holds.

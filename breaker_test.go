@@ -22,6 +22,7 @@ type breakerBench struct {
 }
 
 func newBreakerBench(t *testing.T, cfg BreakerConfig) *breakerBench {
+	t.Helper()
 	if cfg.OpenJitter == 0 {
 		cfg.OpenJitter = -1
 	}
@@ -63,15 +64,10 @@ func (x *breakerBench) trip() {
 }
 
 func (x *breakerBench) openFor() time.Duration {
-	return x.b.openUntil.Sub(time.Now())
+	return time.Until(x.b.openUntil)
 }
 
 func (x *breakerBench) waitOpen() { time.Sleep(x.openFor()) }
-
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
-}
 
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
@@ -111,7 +107,7 @@ func TestBreakerOpens(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				x := newBreakerBench(t, tc.cfg)
 				for _, s := range tc.steps {
 					for range s.n {
@@ -134,7 +130,7 @@ func TestBreakerLatencyThresholdFollowsTheTimeout(t *testing.T) {
 	for _, tc := range []struct{ timeout, latency time.Duration }{
 		{5 * time.Second, 3 * time.Second}, {10 * time.Second, 6 * time.Second}, {30 * time.Second, 10 * time.Second}, {0, 10 * time.Second},
 	} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			x := newBreakerBench(t, BreakerConfig{})
 			for _, over := range []time.Duration{0, time.Millisecond} {
 				for range 20 {
@@ -148,7 +144,7 @@ func TestBreakerLatencyThresholdFollowsTheTimeout(t *testing.T) {
 
 func TestBreakerOpenTimeDoublesToItsCap(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		var got []time.Duration
@@ -164,7 +160,7 @@ func TestBreakerOpenTimeDoublesToItsCap(t *testing.T) {
 
 func TestBreakerClosesOnlyByItsOwnProbe(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		assert.Zero(t, x.success(), "sent before the opening")
@@ -180,7 +176,7 @@ func TestBreakerClosesOnlyByItsOwnProbe(t *testing.T) {
 
 func TestBreakerLeasesALostProbeAgain(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		x.waitOpen()
@@ -195,7 +191,7 @@ func TestBreakerLeasesALostProbeAgain(t *testing.T) {
 func TestBreakerProbeThatSaysNothingWaitsWithoutDoubling(t *testing.T) {
 	t.Parallel()
 	for _, o := range []scheduler.Outcome{scheduler.Throttled, scheduler.Blocked, scheduler.Neutral} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			x := newBreakerBench(t, BreakerConfig{})
 			x.trip()
 			x.waitOpen()
@@ -216,6 +212,7 @@ func TestBreakerSlowStart(t *testing.T) {
 		return v.MaxInFlight, v.RateFactor
 	}
 	closed := func(t *testing.T) *breakerBench {
+		t.Helper()
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		x.waitOpen()
@@ -224,7 +221,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	}
 	t.Run("doubles every 30 s up to the cap", func(t *testing.T) {
 		t.Parallel()
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			x := closed(t)
 			for _, want := range []struct {
 				slots int
@@ -242,7 +239,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	})
 	t.Run("stays where too little succeeds", func(t *testing.T) {
 		t.Parallel()
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			x := closed(t)
 			for i := range 300 {
 				time.Sleep(time.Second)
@@ -258,7 +255,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	})
 	t.Run("stays while nothing is sent", func(t *testing.T) {
 		t.Parallel()
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			x := closed(t)
 			time.Sleep(time.Hour)
 			slots, _ := view(x)
@@ -267,7 +264,7 @@ func TestBreakerSlowStart(t *testing.T) {
 	})
 	t.Run("does not speed up on slow successes", func(t *testing.T) {
 		t.Parallel()
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			x := closed(t)
 			for range 100 {
 				time.Sleep(7 * time.Second)
@@ -281,7 +278,7 @@ func TestBreakerSlowStart(t *testing.T) {
 
 func TestBreakerReportsFlapsAndGoesOnDoubling(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{SlowStartSlots: -1})
 		x.trip()
 		x.waitOpen()
@@ -304,7 +301,7 @@ func TestBreakerReportsFlapsAndGoesOnDoubling(t *testing.T) {
 
 func TestBreakerSurvivesAHandOver(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.trip()
 		x.waitOpen()
@@ -331,7 +328,7 @@ func TestBreakerSurvivesAHandOver(t *testing.T) {
 
 func TestBreakerIsQuietOnlyWhenItKnowsNothing(t *testing.T) {
 	t.Parallel()
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		x := newBreakerBench(t, BreakerConfig{})
 		x.success()
 		assert.False(t, x.b.View(time.Now()).Quiet, "the window holds an attempt")

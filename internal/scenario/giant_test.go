@@ -48,12 +48,12 @@ func slowGiant(timeout time.Duration) func(w *world) {
 		w.run(90 * time.Second)
 
 		w.checkUnharmed(struck, 1.1, others...)
-		w.check(w.maxInFlight <= 256, "%d in flight", w.maxInFlight)
+		w.checkf(w.maxInFlight <= 256, "%d in flight", w.maxInFlight)
 		opened := 0
 		for _, e := range giant {
 			opened += count(e.opened > 0)
 		}
-		w.check(opened == len(giant), "the circuits of %d of %d hanging endpoints opened", opened, len(giant))
+		w.checkf(opened == len(giant), "the circuits of %d of %d hanging endpoints opened", opened, len(giant))
 	}
 }
 

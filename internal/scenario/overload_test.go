@@ -32,10 +32,10 @@ func sustainedOverload(w *world) {
 		most = max(most, e.live.n)
 	})
 	w.run(45 * time.Minute)
-	w.check(e.shed > 0, "nothing was shed")
-	w.check(sheddingBegan >= 10*time.Minute, "shedding began after %v", sheddingBegan)
-	w.check(most < 2*threshold, "the backlog grew to %d", most)
-	w.check(e.opened == 0, "an endpoint that answers had its circuit opened")
+	w.checkf(e.shed > 0, "nothing was shed")
+	w.checkf(sheddingBegan >= 10*time.Minute, "shedding began after %v", sheddingBegan)
+	w.checkf(most < 2*threshold, "the backlog grew to %d", most)
+	w.checkf(e.opened == 0, "an endpoint that answers had its circuit opened")
 
 	var old, fresh, all int
 	for _, a := range e.attempts {
@@ -47,8 +47,8 @@ func sustainedOverload(w *world) {
 		old += count(a.started.Sub(a.created) > time.Minute)
 		fresh += count(a.started.Sub(a.created) < time.Second)
 	}
-	w.check(5*old >= all-5, "%d of %d slots went to the backlog", old, all)
-	w.check(2*fresh > all, "%d of %d slots went to new deliveries", fresh, all)
+	w.checkf(5*old >= all-5, "%d of %d slots went to the backlog", old, all)
+	w.checkf(2*fresh > all, "%d of %d slots went to new deliveries", fresh, all)
 }
 
 func TestSustainedOverloadOfOneEndpoint(t *testing.T) {
@@ -82,13 +82,13 @@ func retryStorm(w *world) {
 			retries += count(e.attempts[j].number > 1)
 		}
 		if float64(retries) > 0.2*float64(all)+6 {
-			w.check(false, "%d of %d attempts within a minute were retries", retries, all)
+			w.checkf(false, "%d of %d attempts within a minute were retries", retries, all)
 			break
 		}
 	}
 	first := firstAttempts(time.Time{}, time.Now(), e)
-	w.check(quantile(first, 0.99) < time.Second, "first attempts wait %v for retries", quantile(first, 0.99))
-	w.check(e.sent > 2*3600, "%d attempts", e.sent)
+	w.checkf(quantile(first, 0.99) < time.Second, "first attempts wait %v for retries", quantile(first, 0.99))
+	w.checkf(e.sent > 2*3600, "%d attempts", e.sent)
 }
 
 func TestRetryStorm(t *testing.T) {
@@ -106,7 +106,7 @@ func retryStormWithCircuit(w *world) {
 	warm(e)
 	w.traffic(2, 2*time.Hour, e)
 	w.run(2 * time.Hour)
-	w.check(e.sent < 200, "%d attempts in two hours", e.sent)
+	w.checkf(e.sent < 200, "%d attempts in two hours", e.sent)
 }
 
 func TestRetryStormWithCircuit(t *testing.T) {
@@ -128,7 +128,7 @@ func bigReplay(w *world) {
 	for _, a := range e.attempts {
 		replayed += count(a.lane == scheduler.Replay)
 	}
-	w.check(replayed > 1_500, "%d replayed in three minutes", replayed)
+	w.checkf(replayed > 1_500, "%d replayed in three minutes", replayed)
 }
 
 func TestBigReplay(t *testing.T) {
@@ -161,9 +161,9 @@ func throttlingReceiver(w *world) {
 	warm(e)
 	e.publish(2_000)
 	w.run(20 * time.Minute)
-	w.check(banned.IsZero(), "the receiver banned us")
-	w.check(e.done > 1_900, "%d delivered", e.done)
-	w.check(e.opened == 0, "a 429 opened the circuit")
+	w.checkf(banned.IsZero(), "the receiver banned us")
+	w.checkf(e.done > 1_900, "%d delivered", e.done)
+	w.checkf(e.opened == 0, "a 429 opened the circuit")
 }
 
 func TestReceiverThatThrottles(t *testing.T) {
@@ -182,8 +182,8 @@ func outageKeepsEverything(w *world) {
 		shed = shed || w.s.ShouldShed(time.Now(), e.spec.ID, int64(e.live.n+len(e.retries)))
 	})
 	w.run(2 * time.Hour)
-	w.check(e.live.n+len(e.retries) > 14_000, "%d are kept", e.live.n+len(e.retries))
-	w.check(!shed, "deliveries were shed in an outage")
+	w.checkf(e.live.n+len(e.retries) > 14_000, "%d are kept", e.live.n+len(e.retries))
+	w.checkf(!shed, "deliveries were shed in an outage")
 }
 
 func TestOutageShedsNothing(t *testing.T) {

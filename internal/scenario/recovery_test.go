@@ -78,16 +78,16 @@ func recoveryStampede(w *world) {
 		e.publish(backlog / 60)
 		w.run(time.Hour)
 	}
-	w.check(e.sent < 300, "%d attempts were made in the outage", e.sent)
-	w.check(e.live.n+len(e.retries) > backlog-100, "%d of %d are kept", e.live.n+len(e.retries), backlog)
+	w.checkf(e.sent < 300, "%d attempts were made in the outage", e.sent)
+	w.checkf(e.live.n+len(e.retries) > backlog-100, "%d of %d are kept", e.live.n+len(e.retries), backlog)
 
 	w.run(40 * time.Minute) // the last open time, and slow start
 	flaps, done := e.flapped, e.done
 	w.run(15 * time.Minute)
-	w.check(f.falls == 0, "the receiver was knocked over %d times", f.falls)
-	w.check(e.flapped == flaps && flaps == 0, "the circuit flapped %d times", e.flapped)
-	w.check(float64(e.done-done) > 0.9*30*15*60, "%d drained in a quarter of an hour", e.done-done)
-	w.check(!shed, "the backlog was shed")
+	w.checkf(f.falls == 0, "the receiver was knocked over %d times", f.falls)
+	w.checkf(e.flapped == flaps && flaps == 0, "the circuit flapped %d times", e.flapped)
+	w.checkf(float64(e.done-done) > 0.9*30*15*60, "%d drained in a quarter of an hour", e.done-done)
+	w.checkf(!shed, "the backlog was shed")
 }
 
 func TestRecoveryStampede(t *testing.T) {
@@ -116,8 +116,8 @@ func adaptiveRecovery(w *world) {
 	w.run(3*time.Hour + 45*time.Minute)
 	done := e.done
 	w.run(20 * time.Minute)
-	w.check(f.falls == 0, "the receiver was knocked over %d times", f.falls)
-	w.check(float64(e.done-done) > 0.75*40*20*60, "%d drained in 20 minutes", e.done-done)
+	w.checkf(f.falls == 0, "the receiver was knocked over %d times", f.falls)
+	w.checkf(float64(e.done-done) > 0.75*40*20*60, "%d drained in 20 minutes", e.done-done)
 }
 
 func TestRecoveryWithoutAKnownRate(t *testing.T) {
@@ -141,12 +141,12 @@ func deadEndpoints(w *world) {
 	var busy time.Duration
 	for _, e := range es {
 		busy += e.busy
-		w.check(e.spec.MaxInFlight == 0 && e.done == 0, "dead is dead")
+		w.checkf(e.spec.MaxInFlight == 0 && e.done == 0, "dead is dead")
 	}
 	// By Little's law, with the same traffic for each of the other 97 %.
 	healthy := dead / 0.03 * 0.97 * perSecond * 0.120 * days * 24 * 3600
 	share := busy.Seconds() / (busy.Seconds() + healthy)
-	w.check(share < 0.05, "dead endpoints had %.1f %% of the time in flight", 100*share)
+	w.checkf(share < 0.05, "dead endpoints had %.1f %% of the time in flight", 100*share)
 }
 
 func TestDeadEndpointsForThreeDays(t *testing.T) {

@@ -26,7 +26,7 @@ func noisyEndpoint(w *world) {
 	w.run(30 * time.Second)
 
 	w.checkUnharmed(struck, 1.1, others...)
-	w.check(noisy.done > 12_500, "the noisy one uses what is left over: %d done", noisy.done)
+	w.checkf(noisy.done > 12_500, "the noisy one uses what is left over: %d done", noisy.done)
 }
 
 // One tenant has 500 endpoints, and each of them gets a backlog at once.
@@ -52,7 +52,7 @@ func manyEndpoints(w *world) {
 	for _, e := range noisy {
 		done += e.done
 	}
-	w.check(done > 12_500, "the noisy one uses what is left over: %d done", done)
+	w.checkf(done > 12_500, "the noisy one uses what is left over: %d done", done)
 }
 
 func TestNoisyTenantWithOneEndpoint(t *testing.T) {
@@ -77,7 +77,7 @@ func firstOfTheMonth(w *world) {
 	w.traffic(1800, 20*time.Second, crowd...)
 	w.run(20 * time.Second)
 
-	w.check(w.maxInFlight <= 40, "%d requests in flight", w.maxInFlight)
+	w.checkf(w.maxInFlight <= 40, "%d requests in flight", w.maxInFlight)
 	least, most := 1<<30, 0
 	for _, e := range crowd {
 		done := 0
@@ -86,16 +86,16 @@ func firstOfTheMonth(w *world) {
 		}
 		least, most = min(least, done), max(most, done)
 	}
-	w.check(float64(most) < 1.5*float64(least), "of tenants that publish alike one got %d, another %d", least, most)
+	w.checkf(float64(most) < 1.5*float64(least), "of tenants that publish alike one got %d, another %d", least, most)
 	took := firstAttempts(struck, time.Now(), paying)
-	w.check(quantile(took, 0.99) < time.Second, "who pays for weight waits %v", quantile(took, 0.99))
+	w.checkf(quantile(took, 0.99) < time.Second, "who pays for weight waits %v", quantile(took, 0.99))
 
 	w.run(5 * time.Minute)
 	left := 0
 	for _, e := range crowd {
 		left += e.live.n
 	}
-	w.check(left == 0, "%d deliveries are still waiting", left)
+	w.checkf(left == 0, "%d deliveries are still waiting", left)
 }
 
 func TestFirstOfTheMonth(t *testing.T) {
@@ -131,9 +131,9 @@ func oneHost(w *world) {
 	for _, e := range all {
 		delivered += e.done
 	}
-	w.check(delivered == len(all), "%d of %d delivered", delivered, len(all))
-	w.check(w.hosts[host].maxInFlight <= 20, "%d requests at once at the host", w.hosts[host].maxInFlight)
-	w.check(hoarder.done-before < 2_500, "the hoarder had %d of the host's slots", hoarder.done-before)
+	w.checkf(delivered == len(all), "%d of %d delivered", delivered, len(all))
+	w.checkf(w.hosts[host].maxInFlight <= 20, "%d requests at once at the host", w.hosts[host].maxInFlight)
+	w.checkf(hoarder.done-before < 2_500, "the hoarder had %d of the host's slots", hoarder.done-before)
 	w.checkUnharmed(struck, 1.1, elsewhere...)
 }
 
@@ -155,8 +155,8 @@ func sluggishNeighbour(w *world) {
 	w.run(3 * time.Minute)
 
 	took := firstAttempts(struck, time.Now(), brisk)
-	w.check(quantile(took, 0.99) < 3*time.Second, "the brisk endpoint's p99 is %v", quantile(took, 0.99))
-	w.check(sluggish.done > 500, "the sluggish one has the rest: %d done", sluggish.done)
+	w.checkf(quantile(took, 0.99) < 3*time.Second, "the brisk endpoint's p99 is %v", quantile(took, 0.99))
+	w.checkf(sluggish.done > 500, "the sluggish one has the rest: %d done", sluggish.done)
 }
 
 func TestSluggishNeighbourOnAHost(t *testing.T) {
@@ -179,8 +179,8 @@ func smallReceiver(w *world) {
 	warm(e)
 	e.publish(3_000)
 	w.run(3 * time.Minute)
-	w.check(e.maxWork <= 20, "%d requests at once", e.maxWork)
-	w.check(e.done == 3_000, "%d delivered", e.done)
+	w.checkf(e.maxWork <= 20, "%d requests at once", e.maxWork)
+	w.checkf(e.done == 3_000, "%d delivered", e.done)
 }
 
 func TestSmallReceiver(t *testing.T) {
@@ -202,7 +202,7 @@ func coldStart(w *world) {
 	w.traffic(300, 20*time.Second, others...)
 	w.run(20 * time.Second)
 	took := firstAttempts(time.Time{}, time.Now(), others...)
-	w.check(quantile(took, 0.99) < 500*time.Millisecond, "the p99 of the others is %v", quantile(took, 0.99))
+	w.checkf(quantile(took, 0.99) < 500*time.Millisecond, "the p99 of the others is %v", quantile(took, 0.99))
 }
 
 func TestColdStartWithManyDeadEndpoints(t *testing.T) {

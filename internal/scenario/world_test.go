@@ -27,6 +27,7 @@ type without struct {
 // incident tells a story as shipped, where none of its checks may break, and
 // without each of the given mechanisms, where some must.
 func incident(t *testing.T, story func(w *world), missing ...without) {
+	t.Helper()
 	t.Parallel()
 	tell := func(m without) []string {
 		w := &world{rng: rand.New(rand.NewPCG(1, 2))}
@@ -183,8 +184,8 @@ func (w *world) start() {
 	w.every(5*time.Second, func() { w.reconcile() })
 }
 
-// check notes what went wrong.
-func (w *world) check(ok bool, format string, args ...any) {
+// checkf notes what went wrong.
+func (w *world) checkf(ok bool, format string, args ...any) {
 	if !ok {
 		w.broken = append(w.broken, fmt.Sprintf(format, args...))
 	}
@@ -334,7 +335,7 @@ func (e *endpoint) send(now time.Time, d delivery, probe bool) {
 	}
 	f, why := w.s.Start(now, e.spec.ID, scheduler.Attempt{Lane: lane, Number: d.attempts + 1, Probe: probe})
 	if f == nil {
-		w.check(why == scheduler.WaitCircuitOpen || why == scheduler.WaitRateLimited, "a claimed delivery was refused: %v", why)
+		w.checkf(why == scheduler.WaitCircuitOpen || why == scheduler.WaitRateLimited, "a claimed delivery was refused: %v", why)
 		e.putBack(d)
 		return
 	}
@@ -463,8 +464,8 @@ func (w *world) checkUnharmed(since time.Time, factor float64, es ...*endpoint) 
 	before := firstAttempts(time.Time{}, since, es...)
 	after := firstAttempts(since, time.Now().Add(time.Hour), es...)
 	b, a := quantile(before, 0.99), quantile(after, 0.99)
-	w.check(len(before) >= 1000 && len(after) >= 1000, "too few deliveries to judge: %d before, %d after", len(before), len(after))
-	w.check(float64(a) <= factor*float64(b), "p99 of others' first attempts went from %v to %v", b, a)
+	w.checkf(len(before) >= 1000 && len(after) >= 1000, "too few deliveries to judge: %d before, %d after", len(before), len(after))
+	w.checkf(float64(a) <= factor*float64(b), "p99 of others' first attempts went from %v to %v", b, a)
 }
 
 // agenda holds what will happen, by time and in the order of planning.
@@ -488,15 +489,16 @@ func (w *world) every(d time.Duration, do func()) {
 	})
 }
 
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	if a[i].at.Equal(a[j].at) {
-		return a[i].seq < a[j].seq
+func (a *agenda) Len() int { return len(*a) }
+func (a *agenda) Less(i, j int) bool {
+	x, y := (*a)[i], (*a)[j]
+	if x.at.Equal(y.at) {
+		return x.seq < y.seq
 	}
-	return a[i].at.Before(a[j].at)
+	return x.at.Before(y.at)
 }
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(*entry)) }
+func (a *agenda) Swap(i, j int) { (*a)[i], (*a)[j] = (*a)[j], (*a)[i] }
+func (a *agenda) Push(x any)    { *a = append(*a, x.(*entry)) }
 func (a *agenda) Pop() any {
 	old := *a
 	e := old[len(old)-1]
@@ -508,10 +510,10 @@ func (a *agenda) Pop() any {
 // retryHeap holds retries by due time.
 type retryHeap []delivery
 
-func (h retryHeap) Len() int           { return len(h) }
-func (h retryHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h retryHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *retryHeap) Push(x any)        { *h = append(*h, x.(delivery)) }
+func (h *retryHeap) Len() int           { return len(*h) }
+func (h *retryHeap) Less(i, j int) bool { return (*h)[i].due.Before((*h)[j].due) }
+func (h *retryHeap) Swap(i, j int)      { (*h)[i], (*h)[j] = (*h)[j], (*h)[i] }
+func (h *retryHeap) Push(x any)         { *h = append(*h, x.(delivery)) }
 func (h *retryHeap) Pop() any {
 	old := *h
 	d := old[len(old)-1]

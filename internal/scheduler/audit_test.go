@@ -81,8 +81,9 @@ func audit(t require.TestingT, s *Scheduler, flying []*Flight) {
 	}
 	active := 0
 	for _, tn := range s.tenants {
-		require.Equal(t, tenants[tn], [4]int{tn.reserved, tn.queue.n, tn.held.n, tn.claiming}, "tenant %s", tn.name)
-		require.Equal(t, tn.queue.n+tn.claiming > 0, tn.active)
+		counted := [4]int{tn.reserved, tn.queue.n, tn.held.n, tn.claiming}
+		require.Equal(t, tenants[tn], counted, "tenant %s", tn.name)
+		require.Equal(t, tn.active, tn.queue.n+tn.claiming > 0)
 		active += boolInt(tn.active)
 		if tn.held.n > 0 {
 			require.NotZero(t, tn.timer.pos)
@@ -103,7 +104,7 @@ func conserves(t require.TestingT, s *Scheduler, now time.Time) {
 		if e.pos == claiming {
 			continue
 		}
-		v := s.verdict(now, n, e, false)
+		v := s.verdict(now, n, e, planning)
 		require.NotEqual(t, WaitNone, v.why, "endpoint in position %d, waiting for %v, could be granted a slot", e.pos, e.why)
 	}
 }
@@ -138,9 +139,11 @@ func (c *stubCircuit) Record(now time.Time, a CircuitAttempt) CircuitChange {
 	}
 	return CircuitChange{}
 }
+
 func (c *stubCircuit) Snapshot(time.Time) CircuitSnapshot {
 	return CircuitSnapshot{OpenUntil: c.open, ProbeUntil: c.probe}
 }
+
 func (c *stubCircuit) Restore(_ time.Time, s CircuitSnapshot) {
 	*c = stubCircuit{open: s.OpenUntil, probe: s.ProbeUntil}
 }

@@ -34,10 +34,11 @@ func (b *retryBudget) roll(now int64) int {
 	return int(b.bucket % int64(budgetBuckets))
 }
 
-func (b *retryBudget) count(now int64, retry bool) {
+// count takes an attempt of a delivery: above number 1 it is a retry.
+func (b *retryBudget) count(now int64, number int) {
 	i := b.roll(now)
 	b.attempts[i]++
-	if retry {
+	if number > 1 {
 		b.retries[i]++
 	}
 }

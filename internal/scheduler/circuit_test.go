@@ -39,6 +39,7 @@ func (c *scripted) Restore(_ time.Time, snap scheduler.CircuitSnapshot) { c.snap
 
 // circuitBench has one endpoint whose circuit has seen one success.
 func circuitBench(t *testing.T) (*bench, scheduler.ID, *scripted) {
+	t.Helper()
 	c := new(scripted)
 	b := newBench(t, scheduler.Config{NewCircuit: func(scheduler.EndpointSpec) scheduler.Circuit { return c }})
 	e := b.endpoint(1, nil)

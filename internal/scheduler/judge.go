@@ -80,8 +80,15 @@ func (s *Scheduler) adapt(now time.Time, n int64, e *endpoint, r Result) {
 	if e.adaptive == nil {
 		e.adaptive = &adaptive{since: n}
 	}
-	good := r.Outcome == Success && r.Latency <= s.cfg.SlowAfter
-	if e.adaptive.record(n, &s.cfg, good, e.spec.Rate) {
+	a := e.adaptive
+	before := a.limit
+	a.roll(n, e.spec.Rate)
+	if r.Outcome == Success && r.Latency <= s.cfg.SlowAfter {
+		a.ok++
+	} else {
+		a.trouble(n, &s.cfg)
+	}
+	if a.limit != before {
 		s.updateBucket(now, e)
 	}
 }

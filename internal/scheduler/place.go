@@ -14,9 +14,19 @@ type verdict struct {
 	probe  bool
 }
 
-// verdict finds the verdict. While entering, it only offers slots of gates and
-// tokens of the tenant that no queued endpoint has been offered before.
-func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, entering bool) verdict {
+// stage is where a verdict is asked for.
+type stage uint8
+
+const (
+	// planning is about an endpoint that is queued: what is free may be had.
+	planning stage = iota
+	// entering is about one that wants to queue: only slots of gates and tokens
+	// of the tenant count that no queued endpoint has been offered before.
+	entering
+)
+
+// verdict finds the verdict.
+func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, at stage) verdict {
 	next := e.promote(n)
 	switch {
 	case e.removed:
@@ -49,20 +59,25 @@ func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, entering bool) 
 		return verdict{why: WaitRateLimited, at: nanos(e.bucket.nextAt(now, e.reserved))}
 	}
 
-	v := s.chooseLane(n, next, e, probe, entering)
+	retries := unlimited
+	if e.ready[Retry] && !probe && !s.cfg.Off.has(RetryBudget) {
+		retries = e.budget.left(n, &s.cfg, e.reservedRetry)
+	}
+	v := s.chooseLane(n, next, e, retries, at)
 	if v.why != WaitNone {
 		return v
 	}
+	v.probe = probe
 	if b := e.tenant.bucket; b != nil {
 		free := b.free(now, e.tenant.reserved)
-		if entering {
+		if at == entering {
 			free -= e.tenant.queue.n
 		}
 		if free <= 0 {
 			return verdict{why: WaitRateLimited, tenant: true}
 		}
 	}
-	return s.checkGates(e, v, entering)
+	return s.checkGates(e, v, at)
 }
 
 // limit is what the endpoint may have in flight now, with ramp the limit of its
@@ -109,58 +124,55 @@ const silentLatencies = 5
 // goes, then first attempts; replays get their share beside those, and no more
 // than their lane. Where only a lane is held back, the next due time of any lane
 // ends the wait as well.
-func (s *Scheduler) chooseLane(n, next int64, e *endpoint, probe, entering bool) verdict {
-	retry := e.ready[Retry]
-	if retry && !probe && !s.cfg.Off.has(RetryBudget) {
-		retry = e.budget.left(n, &s.cfg, e.reservedRetry) > 0
-	}
+func (s *Scheduler) chooseLane(n, next int64, e *endpoint, retries int, at stage) verdict {
+	retry := e.ready[Retry] && retries > 0
 	replay := e.ready[Replay] && s.hasReplaySlot(e)
 	live := retry || e.ready[Live]
 	switch {
 	case replay && (!live || e.replayCredit >= 1 || s.cfg.Off.has(ReplayLane)):
-		if !room(&s.replay, entering) {
+		if !room(&s.replay, at) {
 			if live {
 				break
 			}
 			return verdict{why: WaitConcurrency, gate: &s.replay, at: next}
 		}
-		return verdict{lane: Replay, probe: probe}
+		return verdict{lane: Replay}
 	case !live && e.ready[Retry]:
-		at := e.budget.nextChange(n)
+		wake := e.budget.nextChange(n)
 		if next > 0 {
-			at = min(at, next)
+			wake = min(wake, next)
 		}
-		return verdict{why: WaitRetryBudget, at: at}
+		return verdict{why: WaitRetryBudget, at: wake}
 	case !live:
 		return verdict{why: WaitConcurrency, at: next} // its own replays are in the way
 	}
 	if retry {
-		return verdict{lane: Retry, probe: probe}
+		return verdict{lane: Retry}
 	}
-	return verdict{lane: Live, probe: probe}
+	return verdict{lane: Live}
 }
 
 func (s *Scheduler) hasReplaySlot(e *endpoint) bool {
-	return e.replays < part(e.spec.MaxInFlight, s.cfg.ReplayShare, s.cfg.Off.has(ReplayLane))
+	return e.replays < s.part(e.spec.MaxInFlight, s.cfg.ReplayShare, ReplayLane)
 }
 
-func room(g *gate, entering bool) bool {
-	if entering {
+func room(g *gate, at stage) bool {
+	if at == entering {
 		return g.offers()
 	}
 	return g.free() > 0
 }
 
-func (s *Scheduler) checkGates(e *endpoint, v verdict, entering bool) verdict {
+func (s *Scheduler) checkGates(e *endpoint, v verdict, at stage) verdict {
 	h := e.host
-	if !room(&h.gate, entering) || !s.withinShare(e) {
+	if !room(&h.gate, at) || !s.withinShare(e) {
 		return verdict{why: WaitConcurrency, gate: &h.gate}
 	}
 	if s.isSlow(e) {
-		if !room(&h.slow, entering) {
+		if !room(&h.slow, at) {
 			return verdict{why: WaitSlowLane, gate: &h.slow}
 		}
-		if !room(&s.slow, entering) {
+		if !room(&s.slow, at) {
 			return verdict{why: WaitSlowLane, gate: &s.slow}
 		}
 	}
@@ -200,8 +212,12 @@ func (s *Scheduler) place(now time.Time, e *endpoint) {
 	if e.pos == claiming {
 		return
 	}
+	at := entering
+	if e.pos == queued {
+		at = planning
+	}
 	n := nanos(now)
-	s.put(now, n, e, s.verdict(now, n, e, e.pos != queued))
+	s.put(now, n, e, s.verdict(now, n, e, at))
 }
 
 func (s *Scheduler) put(now time.Time, n int64, e *endpoint, v verdict) {

@@ -27,7 +27,7 @@ func (s *Scheduler) Plan(now time.Time, limit int, into []Grant) []Grant {
 			continue
 		}
 		e := t.queue.head
-		v := s.verdict(now, n, e, false)
+		v := s.verdict(now, n, e, planning)
 		granted := e.planned == s.plan
 		if v.why != WaitNone || granted && (into[e.grantIdx].Total() >= e.want || into[e.grantIdx].Probe) {
 			if granted {

@@ -90,15 +90,10 @@ const (
 	adaptiveCalm = int(10 * time.Minute / adaptiveInterval)
 )
 
-// record takes a result and reports whether the limit changed.
-func (a *adaptive) record(now int64, c *Config, good bool, ceiling float64) bool {
-	before := a.limit
-	a.roll(now, ceiling)
-	if good {
-		a.ok++
-	} else {
-		a.bad++
-	}
+// trouble takes an attempt that failed, was throttled or was slow, and cuts the
+// limit once per interval when there are too many.
+func (a *adaptive) trouble(now int64, c *Config) {
+	a.bad++
 	overloaded := a.bad >= 2 && a.bad*20 > a.ok+a.bad
 	if overloaded && !a.cut {
 		elapsed := float64(now-a.since) / float64(time.Second)
@@ -112,10 +107,9 @@ func (a *adaptive) record(now int64, c *Config, good bool, ceiling float64) bool
 		a.limit = math.Max(c.AdaptiveFloor, adaptiveCut*throughput)
 		a.cut, a.calm = true, 0
 	}
-	return a.limit != before
 }
 
-// roll closes an interval that has passed.
+// roll closes an interval that has passed, with ceiling the endpoint's own rate.
 func (a *adaptive) roll(now int64, ceiling float64) {
 	elapsed := now - a.since
 	if elapsed < int64(adaptiveInterval) {

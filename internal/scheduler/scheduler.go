@@ -42,14 +42,14 @@ func New(cfg Config) *Scheduler {
 		hosts:     make(map[string]*host),
 		tenants:   make(map[string]*tenant),
 	}
-	s.slow.max = part(cfg.GlobalMax, cfg.SlowShare, cfg.Off.has(SlowLane))
-	s.replay.max = part(cfg.GlobalMax, cfg.ReplayShare, cfg.Off.has(ReplayLane))
+	s.slow.max = s.part(cfg.GlobalMax, cfg.SlowShare, SlowLane)
+	s.replay.max = s.part(cfg.GlobalMax, cfg.ReplayShare, ReplayLane)
 	return s
 }
 
-// part is a share of a limit, at least one slot.
-func part(limit int, share float64, off bool) int {
-	if off || limit >= unlimited {
+// part is a lane's share of a limit, at least one slot.
+func (s *Scheduler) part(limit int, share float64, lane Mechanisms) int {
+	if s.cfg.Off.has(lane) || limit >= unlimited {
 		return unlimited
 	}
 	return max(1, int(math.Floor(float64(limit)*share+1e-9)))
@@ -168,7 +168,7 @@ func (s *Scheduler) joinHost(e *endpoint) {
 	if h.gate.max < 0 || s.cfg.Off.has(HostCap) {
 		h.gate.max = unlimited
 	}
-	h.slow.max = part(h.gate.max, s.cfg.SlowShare, s.cfg.Off.has(SlowLane))
+	h.slow.max = s.part(h.gate.max, s.cfg.SlowShare, SlowLane)
 	s.kickHost(h)
 }
 
@@ -409,7 +409,7 @@ func (s *Scheduler) release(e *endpoint, a Attempt) {
 	}
 }
 
-func boolInt(b bool) int {
+func boolInt(b bool) int { //nolint:revive // a conversion, not a flag
 	if b {
 		return 1
 	}
@@ -442,10 +442,11 @@ func (s *Scheduler) Start(now time.Time, id ID, a Attempt) (*Flight, Wait) {
 	if a.Probe {
 		e.probe = f
 	}
-	retry := a.Number > 1
-	e.budget.count(n, retry)
+	e.budget.count(n, a.Number)
 	s.attempts++
-	s.retries += uint64(boolInt(retry))
+	if a.Number > 1 {
+		s.retries++
+	}
 	if e.why == WaitRetryBudget {
 		s.place(now, e) // one more attempt may allow one more retry
 	}

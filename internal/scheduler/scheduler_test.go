@@ -31,6 +31,7 @@ type bench struct {
 }
 
 func newBench(t testing.TB, cfg scheduler.Config) *bench {
+	t.Helper()
 	return &bench{
 		t: t, s: scheduler.New(cfg), now: t0, due: map[scheduler.ID]*[3]int{},
 		flights: map[scheduler.ID][]*scheduler.Flight{}, started: map[scheduler.ID]int{},

@@ -37,11 +37,12 @@ func (h *timers) due(now int64) *timer {
 	return heap.Pop(h).(*timer)
 }
 
-func (h timers) Len() int           { return len(h) }
-func (h timers) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h timers) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i+1, j+1
+func (h *timers) Len() int           { return len(*h) }
+func (h *timers) Less(i, j int) bool { return (*h)[i].at < (*h)[j].at }
+func (h *timers) Swap(i, j int) {
+	t := *h
+	t[i], t[j] = t[j], t[i]
+	t[i].pos, t[j].pos = i+1, j+1
 }
 
 // Push implements heap.Interface.

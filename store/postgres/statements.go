@@ -15,6 +15,8 @@ type statements struct {
 	takeOutbox, insertDeliveries, returnToOutbox, insertUnmatched statement
 	// Claims and results.
 	ready, claim, renew, record, logLate, cancel statement
+	// Who dispatches what.
+	heartbeat, leave, saveHealth, loadHealth, takeProbes, readProbes statement
 	// Endpoints.
 	createEndpoint, updateEndpoint, findEndpoint, getEndpoint, listEndpoints, listTenantEndpoints, changedEndpoints statement
 	// The log.
@@ -47,6 +49,13 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.record, recordSQL, true},
 		{&s.logLate, logLateSQL, true},
 		{&s.cancel, cancelSQL, true},
+
+		{&s.heartbeat, heartbeatSQL, false},
+		{&s.leave, leaveSQL, false},
+		{&s.saveHealth, saveHealthSQL, false},
+		{&s.loadHealth, loadHealthSQL, true},
+		{&s.takeProbes, takeProbesSQL, false},
+		{&s.readProbes, readProbesSQL, true},
 
 		{&s.createEndpoint, createEndpointSQL, false},
 		{&s.updateEndpoint, updateEndpointSQL, false},

@@ -58,7 +58,8 @@ const secondConnection = time.Second
 // connections share it. Config.AllowLockErrors makes Check want only what
 // nothing works without.
 //
-// It changes nothing, and writes nothing but what a checkpoint writes.
+// It begins a transaction as the host does, so it waits for whoever writes. It
+// changes nothing, and writes nothing but what a checkpoint writes.
 func (s *Store) Check(ctx context.Context) error {
 	if s.err != nil {
 		return s.err

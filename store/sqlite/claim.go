@@ -189,7 +189,7 @@ func (cl *claim) pickLane(
 	at := micros(cl.p.Now)
 	// The lane's other direction may have picked some of the same rows.
 	already := 0
-	for i := len(cl.picked) - 1; i >= 0; i-- {
+	for i := range cl.picked {
 		if cl.picked[i].EndpointID == r.EndpointID && cl.picked[i].Lane == r.Lane {
 			already++
 		}

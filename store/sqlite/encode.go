@@ -66,6 +66,11 @@ func repeat(group string, n int) string {
 // SQLite (SQLITE_MAX_VARIABLE_NUMBER was 999 before 3.32).
 const maxParameters = 999
 
+// scanner is a row, of one or of many.
+type scanner interface {
+	Scan(dest ...any) error
+}
+
 // scanAll calls scan for every row, and closes rows.
 func scanAll(rows *sql.Rows, err error, scan func(*sql.Rows) error) error {
 	if err != nil {

@@ -218,7 +218,7 @@ func (s *Store) queryEndpoints(ctx context.Context, q queryer, text query, args 
 	return endpoints, err
 }
 
-func scanEndpoint(row interface{ Scan(...any) error }) (webhook.EndpointRecord, error) {
+func scanEndpoint(row scanner) (webhook.EndpointRecord, error) {
 	var e webhook.EndpointRecord
 	var types []byte
 	var stateChangedAt, createdAt, updatedAt, deletedAt int64

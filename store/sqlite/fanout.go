@@ -203,7 +203,11 @@ func (f *fanOut) event(ctx context.Context, c *sql.Conn, entry outboxEntry) erro
 
 	var more bool
 	f.ids, more = f.p.Matcher.Match(f.ids[:0], event, entry.after, f.p.MaxDeliveries-f.result.Deliveries)
-	taken, err := f.take(ctx, entry, more)
+	take := f.remove
+	if more {
+		take = f.moveBehind
+	}
+	taken, err := take(ctx, entry)
 	if err != nil {
 		return err
 	}
@@ -229,12 +233,14 @@ func (f *fanOut) event(ctx context.Context, c *sql.Conn, entry outboxEntry) erro
 	return f.deliver(ctx, c, event)
 }
 
-// take removes the entry from the outbox, or moves it behind all the others when
-// more endpoints are to come, and reports whether it was still there.
-func (f *fanOut) take(ctx context.Context, entry outboxEntry, more bool) (bool, error) {
-	if !more {
-		return changed(f.delete.ExecContext(ctx, entry.position, entry.seq, blob(entry.after)))
-	}
+// remove takes the entry out of the outbox, and reports whether it was still there.
+func (f *fanOut) remove(ctx context.Context, entry outboxEntry) (bool, error) {
+	return changed(f.delete.ExecContext(ctx, entry.position, entry.seq, blob(entry.after)))
+}
+
+// moveBehind puts the entry behind all the others, for the endpoints that are
+// still to come, and reports whether it was still there.
+func (f *fanOut) moveBehind(ctx context.Context, entry outboxEntry) (bool, error) {
 	last := entry.after
 	if len(f.ids) > 0 {
 		last = f.ids[len(f.ids)-1]
@@ -267,7 +273,7 @@ func (f *fanOut) flush(ctx context.Context, c *sql.Conn) error {
 	if n == 0 {
 		return nil
 	}
-	text := f.s.sql(insertDelivery) + repeat(deliveryRow, n) + f.s.sql(orSkipDelivery)
+	text := f.s.sql(insertDelivery) + repeat(deliveryRow, n) + f.s.sql(orSkipDelivery) //nolint:gosec // constants only
 	if _, err := c.ExecContext(ctx, text, f.pending...); err != nil {
 		return err
 	}

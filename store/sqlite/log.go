@@ -145,7 +145,7 @@ func listDeliveries(p webhook.ListDeliveriesParams) (query, []any) {
 			continue
 		}
 		part, partArgs := t.newest(p)
-		parts = append(parts, "SELECT * FROM ("+part+")")
+		parts = append(parts, "SELECT * FROM ("+part+")") //nolint:unqueryvet // part names the columns
 		args = append(args, partArgs...)
 	}
 	if len(parts) == 0 {
@@ -209,7 +209,7 @@ func (t table) narrowed(state webhook.DeliveryState) (query, []any) {
 	return t.narrow(state)
 }
 
-func scanDelivery(row interface{ Scan(...any) error }) (webhook.Delivery, error) {
+func scanDelivery(row scanner) (webhook.Delivery, error) {
 	var d webhook.Delivery
 	var nextAttemptAt, createdAt, finishedAt int64
 	err := row.Scan(&d.ID, &d.EventID, &d.EndpointID, &d.Run, &d.Tenant, &d.EventType, &d.State, &d.Reason,

@@ -99,7 +99,7 @@ func (in *inserter) prepare(ctx context.Context) (statements, error) {
 		{in.s.sql(insertKey), &in.key},
 		{in.s.sql(insertEvent) + placeholders(eventsPerInsert, eventColumns), &in.batch},
 	} {
-		st, err := in.tx.PrepareContext(ctx, p.text)
+		st, err := in.tx.PrepareContext(ctx, p.text) //nolint:sqlclosecheck // closed with all the others
 		if err != nil {
 			return all, err
 		}
@@ -224,11 +224,14 @@ func (s *Store) loadEvents(ctx context.Context, q queryer, into map[int64]*webho
 	return nil
 }
 
-func scanEvent(row interface{ Scan(...any) error }, more ...any) (*webhook.EventRecord, error) {
+func scanEvent(row scanner, more ...any) (*webhook.EventRecord, error) {
 	var e webhook.EventRecord
 	var createdAt int64
-	err := row.Scan(append([]any{&e.Sequence, &e.ID, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion,
-		&e.ContentType, &createdAt, &e.Payload}, more...)...)
+	columns := []any{
+		&e.Sequence, &e.ID, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion,
+		&e.ContentType, &createdAt, &e.Payload,
+	}
+	err := row.Scan(append(columns, more...)...)
 	e.CreatedAt = fromMicros(createdAt)
 	return &e, err
 }

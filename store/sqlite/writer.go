@@ -94,6 +94,9 @@ func (s *Store) immediate(ctx context.Context, c *sql.Conn, fn func(ctx context.
 	if err := fn(ctx, c); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		return err // not every driver has noticed
+	}
 	if _, err := c.ExecContext(ending, "COMMIT"); err != nil {
 		return err
 	}

@@ -41,6 +41,11 @@ type store struct {
 	getDelivery      func(context.Context, webhook.Scope, uuid.UUID) (webhook.Delivery, error)
 	listDeliveries   func(context.Context, webhook.ListDeliveriesParams) ([]webhook.Delivery, error)
 	listAttempts     func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
+	heartbeat        func(context.Context, webhook.HeartbeatParams) ([]uuid.UUID, error)
+	leave            func(context.Context, uuid.UUID) error
+	saveHealth       func(context.Context, []webhook.EndpointHealth) error
+	loadHealth       func(context.Context, webhook.LoadHealthParams) ([]webhook.EndpointHealth, error)
+	takeProbes       func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
 	now              func(context.Context) (time.Time, error)
 	checkSchema      func(context.Context) error
 	maintain         func(context.Context, time.Time) error
@@ -57,6 +62,7 @@ func newStore() *store {
 		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
 		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
 		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listAttempts: m.ListAttempts,
+		heartbeat: m.Heartbeat, leave: m.Leave, saveHealth: m.SaveHealth, loadHealth: m.LoadHealth, takeProbes: m.TakeProbes,
 		now: m.Now, checkSchema: m.CheckSchema, maintain: m.Maintain, notify: m.Notify, listen: m.Listen,
 	}
 }
@@ -117,6 +123,26 @@ func (s *store) GetDelivery(ctx context.Context, scope webhook.Scope, id uuid.UU
 	return s.getDelivery(ctx, scope, id)
 }
 
+func (s *store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+	return s.heartbeat(ctx, p)
+}
+
+func (s *store) Leave(ctx context.Context, dispatcher uuid.UUID) error {
+	return s.leave(ctx, dispatcher)
+}
+
+func (s *store) SaveHealth(ctx context.Context, health []webhook.EndpointHealth) error {
+	return s.saveHealth(ctx, health)
+}
+
+func (s *store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+	return s.loadHealth(ctx, p)
+}
+
+func (s *store) TakeProbes(ctx context.Context, p webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error) {
+	return s.takeProbes(ctx, p)
+}
+
 func (s *store) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
 	return s.listDeliveries(ctx, p)
 }
@@ -162,7 +188,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenEndpoints(), brokenLog(), brokenSystem())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

@@ -113,6 +113,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"deliveries", join(readyTests[Tx](), claimTests[Tx](), leaseTests[Tx](), recordTests[Tx](), cancelTests[Tx](), concurrentClaimTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
 		{"log", join(logTests[Tx](), attemptLogTests[Tx]())},
+		{"cluster", clusterTests[Tx]()},
 		{"system", join(systemTests[Tx](), schemaTests(h), notifierTests(h))},
 	}
 }

@@ -1,0 +1,4 @@
+-- mode: transactional
+DROP TABLE {{schema}}.endpoint_health;
+
+DROP TABLE {{schema}}.dispatcher;

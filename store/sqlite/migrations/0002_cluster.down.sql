@@ -1,0 +1,4 @@
+-- mode: transactional
+DROP TABLE {{prefix}}endpoint_health;
+
+DROP TABLE {{prefix}}dispatcher;

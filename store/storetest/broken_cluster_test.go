@@ -1,0 +1,96 @@
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook"
+)
+
+// eachHeartbeat makes Heartbeat return something else.
+func eachHeartbeat(change func(alive []uuid.UUID) []uuid.UUID) func(*store) {
+	return func(s *store) {
+		s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+			alive, err := s.Store.Heartbeat(ctx, p)
+			return change(alive), err
+		}
+	}
+}
+
+// eachHealth makes LoadHealth return something else.
+func eachHealth(change func(*webhook.EndpointHealth)) func(*store) {
+	return func(s *store) {
+		s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+			loaded, err := s.Store.LoadHealth(ctx, p)
+			for i := range loaded {
+				change(&loaded[i])
+			}
+			return loaded, err
+		}
+	}
+}
+
+func brokenCluster() []broken {
+	return []broken{
+		{"returns the dispatchers in another order", eachHeartbeat(func(alive []uuid.UUID) []uuid.UUID {
+			slices.Reverse(alive)
+			return alive
+		}), []string{"a heartbeat returns who is alive, in order"}},
+		{"never forgets a dispatcher", func(s *store) {
+			s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+				p.DeadBefore = time.Time{}
+				return s.Store.Heartbeat(ctx, p)
+			}
+		}, []string{"a dispatcher that is not heard of is forgotten"}},
+		{"forgets a dispatcher too soon", func(s *store) {
+			s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+				p.DeadBefore = p.Now.Add(-time.Second)
+				return s.Store.Heartbeat(ctx, p)
+			}
+		}, []string{"a dispatcher that is not heard of is forgotten"}},
+		{"keeps a dispatcher that left", func(s *store) {
+			s.leave = func(context.Context, uuid.UUID) error { return nil }
+		}, []string{"a dispatcher that leaves is forgotten at once"}},
+		{"re-encodes the state", eachHealth(func(h *webhook.EndpointHealth) {
+			h.State = bytes.ReplaceAll(h.State, []byte(" "), nil)
+		}), []string{"health is stored byte for byte, the latest wins"}},
+		{"lets what is older win", func(s *store) {
+			s.saveHealth = func(ctx context.Context, health []webhook.EndpointHealth) error {
+				for _, h := range health {
+					h.UpdatedAt = time.Now()
+					if err := s.Store.SaveHealth(ctx, []webhook.EndpointHealth{h}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}, []string{"health is stored byte for byte, the latest wins"}},
+		{"leaves out what is not stored", func(s *store) {
+			s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+				loaded, err := s.Store.LoadHealth(ctx, p)
+				return slices.DeleteFunc(loaded, func(h webhook.EndpointHealth) bool { return h.UpdatedAt.IsZero() }), err
+			}
+		}, []string{"nothing stored is a zero time", "valid leases are counted, whoever has them"}},
+		{"counts leases that are over", func(s *store) {
+			s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+				p.Now = time.Time{}
+				return s.Store.LoadHealth(ctx, p)
+			}
+		}, []string{"valid leases are counted, whoever has them"}},
+		{"gives the probe to everybody", func(s *store) {
+			s.takeProbes = func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error) {
+				return nil, nil
+			}
+		}, []string{"one dispatcher at a time gets the probe", "of many that want the probe at once one gets it"}},
+		{"never gives the probe again", func(s *store) {
+			s.takeProbes = func(ctx context.Context, p webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error) {
+				p.Now = time.Time{}
+				return s.Store.TakeProbes(ctx, p)
+			}
+		}, []string{"one dispatcher at a time gets the probe"}},
+	}
+}
