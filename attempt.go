@@ -28,9 +28,10 @@ const (
 )
 
 // buildRequest makes the request of one attempt: the stored bytes, the fixed
-// headers, the endpoint's own, and the signatures.
+// headers, the endpoint's own, authorisation and the signatures, of which the
+// later win.
 func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
-	secrets, custom, err := t.open(ctx, c, now)
+	secrets, own, err := t.open(ctx, c, now)
 	if err != nil {
 		return egress.Request{}, err
 	}
@@ -38,8 +39,8 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if contentType == "" {
 		contentType = "application/json"
 	}
-	h := make(http.Header, 8+len(custom))
-	for name, value := range custom {
+	h := make(http.Header, 8+len(own.headers))
+	for name, value := range own.headers {
 		h.Set(name, value)
 	}
 	// One backing array for the single-valued headers.
@@ -51,11 +52,20 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if d.Run > 0 {
 		h[headerReplay] = []string{"true"}
 	}
+	if c.auth != nil {
+		if err := c.auth.Authenticate(ctx, h, t.authInput()); err != nil {
+			return egress.Request{}, fmt.Errorf("authenticate: %w", err)
+		}
+	}
 	in := SignInput{ID: d.Event.ID.String(), Time: now, Body: d.Event.Payload, Secrets: secrets}
 	if err := c.signer.Sign(ctx, h, in); err != nil {
 		return egress.Request{}, fmt.Errorf("sign: %w", err)
 	}
-	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout}, nil
+	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls}, nil
+}
+
+func (t *target) authInput() AuthInput {
+	return AuthInput{EndpointID: t.record.ID, Tenant: t.record.Tenant, URL: t.record.URL}
 }
 
 // idempotencyKey is the same for every attempt and replay of an event to an

@@ -90,6 +90,10 @@ type EndpointParams struct {
 	// RotateSecret return it once; reads leave it zero.
 	Secret Secret
 
+	// TLS holds a client certificate or certificate authorities for this endpoint.
+	// The zero value means none.
+	TLS EndpointTLS
+
 	// Timeout bounds each attempt as a whole. Zero means the dispatcher's
 	// [DispatcherConfig.RequestTimeout]; at most 30 s.
 	Timeout time.Duration
@@ -114,6 +118,7 @@ type EndpointUpdate struct {
 	Headers     *map[string]string
 	MaxInFlight *int
 	Timeout     *time.Duration
+	TLS         *EndpointTLS // the zero value takes the settings away
 
 	// IfRevision, unless zero, refuses the update with ErrConflict when the
 	// endpoint's revision is a different one.
@@ -127,6 +132,7 @@ func (u EndpointUpdate) applyTo(p *EndpointParams) {
 	set(&p.Headers, u.Headers)
 	set(&p.MaxInFlight, u.MaxInFlight)
 	set(&p.Timeout, u.Timeout)
+	set(&p.TLS, u.TLS)
 	if u.Types != nil {
 		p.Types = u.Types
 	}
@@ -156,8 +162,8 @@ type sealedSecret struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// endpointFromRecord reads an endpoint as stored. Headers stay sealed, and are
-// not part of the result.
+// endpointFromRecord reads an endpoint as stored. Headers and TLS settings
+// stay sealed, and are not part of the result.
 func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 	var o endpointOptions
 	if len(r.Options) > 0 {
@@ -201,7 +207,7 @@ func secretsOf(r *EndpointRecord) ([]sealedSecret, error) {
 	return secrets, nil
 }
 
-// putParams writes the parameters, but for Tenant, Secret and Headers, into the
+// putParams writes the parameters that are not sealed, Tenant apart, into the
 // record.
 func putParams(r *EndpointRecord, p *EndpointParams) error {
 	options, err := json.Marshal(endpointOptions{

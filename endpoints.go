@@ -67,7 +67,8 @@ func (s *Endpoints) Create(ctx context.Context, p EndpointParams) (Endpoint, err
 	if err := putParams(&rec, &p); err != nil {
 		return Endpoint{}, err
 	}
-	if err := s.putHeaders(ctx, &rec, p.Headers); err != nil {
+	v := privateOf(&p)
+	if err := s.core.sealPrivate(ctx, &rec, v); err != nil {
 		return Endpoint{}, err
 	}
 	first, err := s.seal(ctx, &rec, p.Secret, now)
@@ -82,7 +83,7 @@ func (s *Endpoints) Create(ctx context.Context, p EndpointParams) (Endpoint, err
 		return Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
 	s.changed()
-	return s.withSecret(rec, p.Headers, p.Secret)
+	return shown(rec, v, p.Secret)
 }
 
 // Get returns an endpoint, or ErrNotFound.
@@ -117,13 +118,19 @@ func (s *Endpoints) List(ctx context.Context, scope Scope, after uuid.UUID, limi
 // Update changes an endpoint's settings. Attempts that begin after it use the
 // new ones, also those of deliveries that were pending.
 func (s *Endpoints) Update(ctx context.Context, scope Scope, id uuid.UUID, u EndpointUpdate) (Endpoint, error) {
-	return s.change(ctx, scope, id, u.IfRevision, func(ctx context.Context, rec *EndpointRecord, e *Endpoint) error {
+	return s.change(ctx, scope, id, u.IfRevision, func(ctx context.Context, rec *EndpointRecord, v *private) error {
+		e, err := shown(*rec, *v, Secret{})
+		if err != nil {
+			return err
+		}
+		e.TLS = v.tls()
 		u.applyTo(&e.EndpointParams)
 		if err := s.check(&e.EndpointParams); err != nil {
 			return err
 		}
-		if u.Headers != nil {
-			if err := s.putHeaders(ctx, rec, e.Headers); err != nil {
+		if u.Headers != nil || u.TLS != nil {
+			*v = privateOf(&e.EndpointParams)
+			if err := s.core.sealPrivate(ctx, rec, *v); err != nil {
 				return err
 			}
 		}
@@ -155,7 +162,7 @@ func (s *Endpoints) Enable(ctx context.Context, scope Scope, id uuid.UUID) (Endp
 // Delete removes an endpoint; its unfinished deliveries become cancelled. The
 // log of its deliveries stays.
 func (s *Endpoints) Delete(ctx context.Context, scope Scope, id uuid.UUID) error {
-	_, err := s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *Endpoint) error {
+	_, err := s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
 		rec.DeletedAt = rec.UpdatedAt
 		// Nothing signs for the endpoint again.
 		rec.Headers = nil
@@ -191,7 +198,7 @@ func (s *Endpoints) RotateSecret(ctx context.Context, scope Scope, id uuid.UUID,
 	if o.Secret.IsZero() {
 		o.Secret = NewSecret()
 	}
-	e, err := s.change(ctx, scope, id, 0, func(ctx context.Context, rec *EndpointRecord, _ *Endpoint) error {
+	e, err := s.change(ctx, scope, id, 0, func(ctx context.Context, rec *EndpointRecord, _ *private) error {
 		secrets, err := secretsOf(rec)
 		if err != nil {
 			return err
@@ -236,7 +243,7 @@ func (s *Endpoints) setState(ctx context.Context, scope Scope, id uuid.UUID, to 
 	if err := checkText("reason", reason, maxDescriptionBytes); err != nil {
 		return Endpoint{}, err
 	}
-	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *Endpoint) error {
+	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
 		if rec.State != to {
 			rec.StateChangedAt = rec.UpdatedAt
 		}
@@ -249,7 +256,7 @@ func (s *Endpoints) setState(ctx context.Context, scope Scope, id uuid.UUID, to 
 // change reads an endpoint, lets mutate alter the record, and writes it back.
 // When someone else was faster it begins again, unless a revision is demanded.
 func (s *Endpoints) change(ctx context.Context, scope Scope, id uuid.UUID, ifRevision int64,
-	mutate func(context.Context, *EndpointRecord, *Endpoint) error,
+	mutate func(context.Context, *EndpointRecord, *private) error,
 ) (Endpoint, error) {
 	for {
 		rec, err := s.core.backend.GetEndpoint(ctx, scope, id)
@@ -259,14 +266,14 @@ func (s *Endpoints) change(ctx context.Context, scope Scope, id uuid.UUID, ifRev
 		if ifRevision != 0 && rec.Revision != ifRevision {
 			return Endpoint{}, fmt.Errorf("change endpoint %s: revision is %d, not %d: %w", id, rec.Revision, ifRevision, ErrConflict)
 		}
-		e, err := s.read(ctx, &rec)
+		v, err := s.core.openPrivate(ctx, &rec)
 		if err != nil {
 			return Endpoint{}, err
 		}
 		if rec.UpdatedAt, err = s.core.now(ctx); err != nil {
 			return Endpoint{}, err
 		}
-		if err := mutate(ctx, &rec, &e); err != nil {
+		if err := mutate(ctx, &rec, &v); err != nil {
 			return Endpoint{}, err
 		}
 		rec, err = s.core.backend.UpdateEndpoint(ctx, rec)
@@ -277,7 +284,7 @@ func (s *Endpoints) change(ctx context.Context, scope Scope, id uuid.UUID, ifRev
 			return Endpoint{}, fmt.Errorf("change endpoint %s: %w", id, err)
 		}
 		s.changed()
-		return s.withSecret(rec, e.Headers, Secret{})
+		return shown(rec, v, Secret{})
 	}
 }
 
@@ -322,6 +329,9 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 	if err := checkStaticHeaders(p.Headers, signerHeaderNames(s.core.signer)...); err != nil {
 		return asInvalid("Headers", err)
 	}
+	if err := p.TLS.check(); err != nil {
+		return err
+	}
 	if p.MaxInFlight < 0 || p.MaxInFlight > maxEndpointInFlight {
 		return &InvalidError{Field: "MaxInFlight", Problem: "is " + strconv.Itoa(p.MaxInFlight) + ", not 0 to " + strconv.Itoa(maxEndpointInFlight), Limit: maxEndpointInFlight}
 	}
@@ -331,22 +341,22 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 	return nil
 }
 
-// read makes an endpoint of its record, headers opened.
+// read makes an endpoint of its record, with what is sealed of it but secrets.
 func (s *Endpoints) read(ctx context.Context, rec *EndpointRecord) (Endpoint, error) {
-	e, err := endpointFromRecord(rec)
+	v, err := s.core.openPrivate(ctx, rec)
 	if err != nil {
 		return Endpoint{}, err
 	}
-	e.Headers, err = s.core.openHeaders(ctx, rec)
-	return e, err
+	return shown(*rec, v, Secret{})
 }
 
-func (s *Endpoints) withSecret(rec EndpointRecord, headers map[string]string, secret Secret) (Endpoint, error) {
+// shown is an endpoint as its owner sees it.
+func shown(rec EndpointRecord, v private, secret Secret) (Endpoint, error) {
 	e, err := endpointFromRecord(&rec)
 	if err != nil {
 		return Endpoint{}, err
 	}
-	e.Headers = cloneHeaders(headers)
+	v.show(&e.EndpointParams)
 	e.Secret = secret
 	return e, nil
 }
@@ -373,40 +383,6 @@ func putSecrets(rec *EndpointRecord, secrets []sealedSecret) error {
 	}
 	rec.Secrets = doc
 	return nil
-}
-
-// putHeaders seals the custom headers into the record. Their associated data is
-// that of a secret with the zero id.
-func (s *Endpoints) putHeaders(ctx context.Context, rec *EndpointRecord, headers map[string]string) error {
-	rec.Headers = nil
-	if len(headers) == 0 {
-		return nil
-	}
-	doc, err := json.Marshal(headers)
-	if err != nil {
-		return fmt.Errorf("write headers of endpoint %s: %w", rec.ID, err)
-	}
-	if rec.Headers, err = s.core.box.Seal(ctx, doc, secretAAD(rec.Tenant, rec.ID, uuid.Nil)); err != nil {
-		return fmt.Errorf("seal the headers of endpoint %s: %w", rec.ID, err)
-	}
-	return nil
-}
-
-// openHeaders opens an endpoint's custom headers.
-func (c *core) openHeaders(ctx context.Context, rec *EndpointRecord) (map[string]string, error) {
-	if len(rec.Headers) == 0 {
-		return nil, nil
-	}
-	doc, err := c.box.Open(ctx, rec.Headers, secretAAD(rec.Tenant, rec.ID, uuid.Nil))
-	if err != nil {
-		return nil, fmt.Errorf("open the headers of endpoint %s: %w", rec.ID, unreadable(err))
-	}
-	var headers map[string]string
-	if err := json.Unmarshal(doc, &headers); err != nil {
-		// The error could quote what it read.
-		return nil, fmt.Errorf("open the headers of endpoint %s: not an object of strings: %w", rec.ID, ErrSecretUnreadable)
-	}
-	return headers, nil
 }
 
 // openSecrets opens the secrets that are in use at now, the current one first. One

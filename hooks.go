@@ -17,6 +17,9 @@ const DefaultMaxPayload = 256 << 10
 // Config configures [New]. Its zero value is complete but for Secrets, which
 // must be chosen.
 type Config struct {
+	// Authenticator adds authorisation to requests. Nil adds none.
+	Authenticator Authenticator
+
 	// Clock is for tests; nil means the database's time.
 	Clock Clock
 
@@ -57,6 +60,7 @@ type Hooks[Tx any] struct {
 
 // core is what does not depend on the host's transaction type.
 type core struct {
+	auth      Authenticator // nil: none
 	backend   Backend
 	box       SecretBox
 	client    *egress.Client
@@ -95,6 +99,11 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	if err := validateSigner(cfg.Signer); err != nil {
 		return nil, &InvalidError{Field: "Config.Signer", Problem: "is unusable: " + err.Error(), cause: err}
 	}
+	if cfg.Authenticator != nil {
+		if err := validateAuthenticator(cfg.Authenticator); err != nil {
+			return nil, &InvalidError{Field: "Config.Authenticator", Problem: "is unusable: " + err.Error(), cause: err}
+		}
+	}
 	if cfg.MaxPayload < 0 {
 		return nil, invalid("Config.MaxPayload", "is negative")
 	}
@@ -111,6 +120,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	notifier, _ := backend.(Notifier)
 	machine, clock := machineClock(cfg.Clock)
 	c := &core{
+		auth:    cfg.Authenticator,
 		backend: backend,
 		box:     cfg.Secrets,
 		client:  client,

@@ -3,11 +3,14 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/egress"
 )
 
 // registryPage is how many changed endpoints are read at a time.
@@ -41,6 +44,7 @@ type target struct {
 type credentials struct {
 	secrets []activeSecret
 	headers map[string]string
+	tls     *egress.TLSOptions
 }
 
 func newRegistry(c *core, onChange func([]*target)) *registry {
@@ -170,21 +174,17 @@ func (t *target) timeout(byDefault time.Duration) time.Duration {
 }
 
 // open returns what requests to the endpoint are signed with, the secrets that
-// are still in use at now. A failure is not remembered: the next attempt tries
-// again.
-func (t *target) open(ctx context.Context, c *core, now time.Time) ([]Secret, map[string]string, error) {
+// are still in use at now, and what they are sent with. A failure is not
+// remembered: the next attempt tries again.
+func (t *target) open(ctx context.Context, c *core, now time.Time) ([]Secret, *credentials, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.credentials == nil {
-		secrets, err := c.openSecrets(ctx, &t.record, now)
+		opened, err := openCredentials(ctx, c, &t.record, now)
 		if err != nil {
 			return nil, nil, err
 		}
-		headers, err := c.openHeaders(ctx, &t.record)
-		if err != nil {
-			return nil, nil, err
-		}
-		t.credentials = &credentials{secrets: secrets, headers: headers}
+		t.credentials = opened
 	}
 	active := make([]Secret, 0, len(t.credentials.secrets))
 	for _, s := range t.credentials.secrets {
@@ -192,5 +192,21 @@ func (t *target) open(ctx context.Context, c *core, now time.Time) ([]Secret, ma
 			active = append(active, s.Secret)
 		}
 	}
-	return active, t.credentials.headers, nil
+	return active, t.credentials, nil
+}
+
+func openCredentials(ctx context.Context, c *core, rec *EndpointRecord, now time.Time) (*credentials, error) {
+	secrets, err := c.openSecrets(ctx, rec, now)
+	if err != nil {
+		return nil, err
+	}
+	v, err := c.openPrivate(ctx, rec)
+	if err != nil {
+		return nil, err
+	}
+	options, err := v.tls().options()
+	if err != nil {
+		return nil, fmt.Errorf("read the TLS settings of endpoint %s: %w", rec.ID, err)
+	}
+	return &credentials{secrets: secrets, headers: v.Headers, tls: options}, nil
 }

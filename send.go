@@ -93,6 +93,9 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 		// This process stood still: not the endpoint's fault, and nothing went out.
 		return sent{result: handedBack(c, lease, c.DueAt)}
 	}
+	if res.Status == http.StatusUnauthorized && r.core.auth != nil {
+		invalidateAuth(r.core.auth, t.authInput())
+	}
 	return r.judge(c, lease, now, res)
 }
 

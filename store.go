@@ -332,7 +332,8 @@ type EndpointRecord struct {
 	Options []byte
 	// Secrets is a JSON document; the secrets in it are sealed.
 	Secrets []byte
-	// Headers are the static custom headers, sealed; nil when there are none.
+	// Headers are the custom headers and TLS settings, sealed; nil when there are
+	// none.
 	Headers []byte
 }
 
