@@ -100,6 +100,7 @@ func TestBreakerOpens(t *testing.T) {
 		{name: "not on one slow success of 20", steps: []step{{1, ok, slow, 0}, {40, ok, fast, 0}}},
 		{name: "on 2 slow successes of 100", steps: []step{{98, ok, fast, 0}, {2, ok, slow, 0}}, open: true},
 		{name: "not on slow successes that left the window", steps: []step{{19, ok, slow, 0}, {20, ok, fast, 66 * time.Second}}},
+		{name: "not on slow successes of long ago, with volume", steps: []step{{10, ok, slow, 0}, {1, ok, fast, 66 * time.Second}, {40, ok, fast, 0}}},
 		{name: "not on slow successes when latency is off", cfg: BreakerConfig{MaxLatency: -1}, steps: []step{{100, ok, slow, 0}}},
 		{name: "never on 429s", steps: []step{{100, scheduler.Throttled, fast, 0}}},
 		{name: "never on blocked", steps: []step{{100, scheduler.Blocked, fast, 0}}},

@@ -402,3 +402,41 @@ func TestSheddingNeedsABacklogThatGrowsWhileTheEndpointAnswers(t *testing.T) {
 		})
 	}
 }
+
+func TestClaimsGrowAsLongAsTheyAreFilled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{})
+	e := b.endpoint(1, nil)
+	b.warm(e)
+	b.s.Ready(b.now, e, b.now, scheduler.Live)
+	for _, want := range []int{4, 8, 8} { // 20 in all
+		g := b.plan()
+		assert.Equal(t, want, g.Total())
+		b.s.Settle(b.now, g, scheduler.Claimed{Oldest: g.Oldest, Newest: g.Newest})
+	}
+}
+
+func TestAnEndpointThatMovesLeavesItsSlotsToTheOldHost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{})
+	shared := func(s *scheduler.EndpointSpec) { s.Host, s.HostMax = "https://shared:443", 3 }
+	moving, waiting := b.endpoint(1, shared), b.endpoint(2, shared)
+	b.s.SetForeign(b.now, moving, 3)
+	b.add(waiting, scheduler.Live, 10)
+	require.Zero(t, b.drain())
+	b.endpoint(1, func(s *scheduler.EndpointSpec) { s.Host = "https://elsewhere:443" })
+	assert.Equal(t, 2, b.drain())
+}
+
+func TestAnOfferedLaneSlotThatIsNotTakenIsOfferedOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{GlobalMax: 4}) // one slot in the slow lane
+	first, second := b.endpoint(1, nil), b.endpoint(2, nil)
+	for _, e := range []scheduler.ID{first, second} {
+		b.s.Restore(b.now, e, scheduler.Snapshot{At: b.now, LastSuccess: b.now, Latency: 4 * time.Second})
+		b.add(e, scheduler.Live, 10)
+	}
+	b.endpoint(1, func(s *scheduler.EndpointSpec) { s.Paused = true })
+	assert.Equal(t, 1, b.drain())
+	assert.Equal(t, 1, b.started[second])
+}
