@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/base64"
-	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -245,7 +244,7 @@ func TestATLSReceiverIsTrustedByItsPool(t *testing.T) {
 
 	_, _, err = post(t, r.URL, "{}")
 	var untrusted *tls.CertificateVerificationError
-	assert.True(t, errors.As(err, &untrusted), "got %v", err)
+	assert.ErrorAs(t, err, &untrusted, "got %v", err)
 }
 
 func TestWaitingForRequestsEnds(t *testing.T) {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -177,10 +178,10 @@ func (s *core) listDeliveries(ctx context.Context, p webhook.ListDeliveriesParam
 	branch := func(columns, table, filter string) {
 		conditions := where
 		if filter != "" {
-			conditions = append(conditions[:len(conditions):len(conditions)], filter)
+			conditions = append(slices.Clip(conditions), filter)
 		}
 		if each != "" {
-			conditions = append(conditions[:len(conditions):len(conditions)], "d.endpoint_id = o.id")
+			conditions = append(slices.Clip(conditions), "d.endpoint_id = o.id")
 		}
 		b := "SELECT" + columns + " FROM " + quote(s.config.Schema) + "." + table + " d"
 		if len(conditions) > 0 {

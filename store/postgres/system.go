@@ -87,7 +87,7 @@ var errDeaf = errors.New("no notification arrives; if connections go through a p
 func (s *core) listen(ctx context.Context, connect func(context.Context) (*pgx.Conn, error), ready func(), handle func(webhook.Signal)) error {
 	err := s.listenUntilDeaf(ctx, connect, ready, handle)
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // to be told to stop is no failure
 	}
 	return fmt.Errorf("postgres: listening: %w", err)
 }

@@ -116,17 +116,25 @@ func brokenClaims() []broken {
 			"several processes take each expired lease over once",
 			"a late hand-back takes the delivery from nobody",
 		}},
-		{"claims before the time", claimParams(func(p *webhook.ClaimParams) { p.Now = p.Now.Add(time.Second) }),
-			[]string{"a delivery is not claimed before it is due", "a retry is not claimed before its time"}},
-		{"claims more than asked for", eachRequest(func(r *webhook.ClaimRequest) { r.Limit = plenty }),
+		{
+			"claims before the time", claimParams(func(p *webhook.ClaimParams) { p.Now = p.Now.Add(time.Second) }),
+			[]string{"a delivery is not claimed before it is due", "a retry is not claimed before its time"},
+		},
+		{
+			"claims more than asked for", eachRequest(func(r *webhook.ClaimRequest) { r.Limit = plenty }),
 			[]string{
 				"no more deliveries are claimed than asked for, those due longest first",
 				"one claim serves several endpoints and lanes, each up to its limit",
-			}},
-		{"claims the newest always", eachRequest(func(r *webhook.ClaimRequest) { r.Newest = true }),
-			[]string{"no more deliveries are claimed than asked for, those due longest first"}},
-		{"claims the oldest always", eachRequest(func(r *webhook.ClaimRequest) { r.Newest = false }),
-			[]string{"the newest are claimed first if asked for", "the newest that are due are claimed, not those of the future"}},
+			},
+		},
+		{
+			"claims the newest always", eachRequest(func(r *webhook.ClaimRequest) { r.Newest = true }),
+			[]string{"no more deliveries are claimed than asked for, those due longest first"},
+		},
+		{
+			"claims the oldest always", eachRequest(func(r *webhook.ClaimRequest) { r.Newest = false }),
+			[]string{"the newest are claimed first if asked for", "the newest that are due are claimed, not those of the future"},
+		},
 		{"gives the same delivery to two requests of a claim", func(s *store) {
 			s.claim = func(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
 				claimed, err := s.Store.Claim(ctx, p)
@@ -136,8 +144,10 @@ func brokenClaims() []broken {
 				return claimed, err
 			}
 		}, []string{"oldest and newest of a lane in one claim do not overlap", "one claim serves several endpoints and lanes, each up to its limit"}},
-		{"mixes the lanes", eachRequest(func(r *webhook.ClaimRequest) { r.Lane = webhook.LaneFirst }),
-			[]string{"each lane is claimed by itself"}},
+		{
+			"mixes the lanes", eachRequest(func(r *webhook.ClaimRequest) { r.Lane = webhook.LaneFirst }),
+			[]string{"each lane is claimed by itself"},
+		},
 		{"serves the first request of a claim only", claimParams(func(p *webhook.ClaimParams) {
 			p.Requests = p.Requests[:min(1, len(p.Requests))]
 		}), []string{"one claim serves several endpoints and lanes, each up to its limit"}},
@@ -173,14 +183,22 @@ func brokenClaims() []broken {
 				return e, err
 			}
 		}, []string{"claims, results and pauses at once lose and double nothing"}},
-		{"tells an old revision of the endpoint", eachClaimed(func(c *webhook.Claimed) { c.EndpointRevision = 1 }),
-			[]string{"a claim tells the endpoint's revision of that moment"}},
-		{"claims without the payload", eachClaimed(func(c *webhook.Claimed) { c.Event.Payload = nil }),
-			[]string{"a due delivery is claimed with the event that it carries", "maintenance never removes what is unfinished, however old"}},
-		{"counts a run's beginning from its claim", eachClaimed(func(c *webhook.Claimed) { c.CreatedAt = c.CreatedAt.Add(time.Minute) }),
-			[]string{"a due delivery is claimed with the event that it carries", "a retry is not claimed before its time"}},
-		{"never tells of a take-over", eachClaimed(func(c *webhook.Claimed) { c.TakenOver = false }),
-			[]string{"an expired lease is taken over by anyone"}},
+		{
+			"tells an old revision of the endpoint", eachClaimed(func(c *webhook.Claimed) { c.EndpointRevision = 1 }),
+			[]string{"a claim tells the endpoint's revision of that moment"},
+		},
+		{
+			"claims without the payload", eachClaimed(func(c *webhook.Claimed) { c.Event.Payload = nil }),
+			[]string{"a due delivery is claimed with the event that it carries", "maintenance never removes what is unfinished, however old"},
+		},
+		{
+			"counts a run's beginning from its claim", eachClaimed(func(c *webhook.Claimed) { c.CreatedAt = c.CreatedAt.Add(time.Minute) }),
+			[]string{"a due delivery is claimed with the event that it carries", "a retry is not claimed before its time"},
+		},
+		{
+			"never tells of a take-over", eachClaimed(func(c *webhook.Claimed) { c.TakenOver = false }),
+			[]string{"an expired lease is taken over by anyone"},
+		},
 		{"tells of a take-over ever after", func(s *store) {
 			seen := map[uuid.UUID]bool{}
 			s.claim = func(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
@@ -195,12 +213,14 @@ func brokenClaims() []broken {
 			"a lease that was taken over counts as such only once",
 			"handing back counts no attempt and frees the delivery at once",
 		}},
-		{"leases for ever", claimParams(func(p *webhook.ClaimParams) { p.LeaseUntil = p.LeaseUntil.Add(1000 * time.Hour) }),
+		{
+			"leases for ever", claimParams(func(p *webhook.ClaimParams) { p.LeaseUntil = p.LeaseUntil.Add(1000 * time.Hour) }),
 			[]string{
 				"an expired lease is taken over by anyone",
 				"ready lists a delivery whose lease has expired as due",
 				"cancelling leaves what is under a valid lease, and takes it once that has expired",
-			}},
+			},
+		},
 		{"does not renew", func(s *store) {
 			s.renew = func(context.Context, webhook.RenewParams) ([]uuid.UUID, error) { return nil, nil }
 		}, []string{"renewing keeps a lease valid", "renewing tells which leases are lost, and changes nothing of theirs"}},
@@ -329,8 +349,10 @@ func brokenResults() []broken {
 				return s.Store.Record(ctx, p)
 			}
 		}, []string{"a retry is not claimed before its time", "a retry is scheduled for its time in its lane"}},
-		{"retries in the lane of first attempts", eachResult(func(r *webhook.Result) { r.Lane = webhook.LaneFirst }),
-			[]string{"each lane is claimed by itself", "results of many deliveries are recorded by one call", "ready lists lanes with their earliest due time"}},
+		{
+			"retries in the lane of first attempts", eachResult(func(r *webhook.Result) { r.Lane = webhook.LaneFirst }),
+			[]string{"each lane is claimed by itself", "results of many deliveries are recorded by one call", "ready lists lanes with their earliest due time"},
+		},
 		{"loses the attempt of a finished delivery", eachResult(func(r *webhook.Result) {
 			if r.State.Final() {
 				r.Attempt = nil
@@ -350,8 +372,10 @@ func brokenResults() []broken {
 				r.Token = newID()
 			}
 		}), []string{"handing back counts no attempt and frees the delivery at once"}},
-		{"forgets the reason", eachResult(func(r *webhook.Result) { r.Reason = "" }),
-			[]string{"every final state is kept with its reason"}},
+		{
+			"forgets the reason", eachResult(func(r *webhook.Result) { r.Reason = "" }),
+			[]string{"every final state is kept with its reason"},
+		},
 		{"takes shed for dead", eachResult(func(r *webhook.Result) {
 			if r.State == webhook.StateShed {
 				r.State = webhook.StateDead
@@ -424,13 +448,17 @@ func brokenResults() []broken {
 				return s.Store.Record(ctx, p)
 			}
 		}, []string{"what a receiver sent cannot break recording"}},
-		{"cancels what is under a lease", cancelParams(func(p *webhook.CancelDeliveriesParams) { p.Now = p.Now.Add(1000 * time.Hour) }),
+		{
+			"cancels what is under a lease", cancelParams(func(p *webhook.CancelDeliveriesParams) { p.Now = p.Now.Add(1000 * time.Hour) }),
 			[]string{
 				"cancelling leaves what is under a valid lease, and takes it once that has expired",
 				"cancelling finishes the deliveries of a disabled endpoint",
-			}},
-		{"cancels without a limit", cancelParams(func(p *webhook.CancelDeliveriesParams) { p.Limit = plenty }),
-			[]string{"cancelling stops at its limit"}},
+			},
+		},
+		{
+			"cancels without a limit", cancelParams(func(p *webhook.CancelDeliveriesParams) { p.Limit = plenty }),
+			[]string{"cancelling stops at its limit"},
+		},
 		{"does not cancel what is deleted", func(s *store) {
 			s.cancelDeliveries = func(ctx context.Context, p webhook.CancelDeliveriesParams) (int, error) {
 				if _, err := s.Store.GetEndpoint(ctx, webhook.AllTenants(), p.EndpointID); err != nil {

@@ -115,24 +115,38 @@ func brokenFanOut() []broken {
 				return ids, more
 			}
 		}), []string{"an event is fanned out once it has left the outbox, and once only"}},
-		{"makes deliveries due a second later", fanOutParams(func(p *webhook.FanOutParams) { p.Now = p.Now.Add(time.Second) }),
-			[]string{"every matching endpoint gets one delivery, due now"}},
-		{"takes more entries than asked for", fanOutParams(func(p *webhook.FanOutParams) { p.MaxEvents = plenty }),
-			[]string{"no more entries are taken than asked for, the oldest first"}},
-		{"writes more deliveries than asked for", fanOutParams(func(p *webhook.FanOutParams) { p.MaxDeliveries = plenty }),
+		{
+			"makes deliveries due a second later", fanOutParams(func(p *webhook.FanOutParams) { p.Now = p.Now.Add(time.Second) }),
+			[]string{"every matching endpoint gets one delivery, due now"},
+		},
+		{
+			"takes more entries than asked for", fanOutParams(func(p *webhook.FanOutParams) { p.MaxEvents = plenty }),
+			[]string{"no more entries are taken than asked for, the oldest first"},
+		},
+		{
+			"writes more deliveries than asked for", fanOutParams(func(p *webhook.FanOutParams) { p.MaxDeliveries = plenty }),
 			[]string{
 				"no more deliveries are written than asked for, and the rest follows",
 				"an event with many endpoints proceeds in steps and reaches each once",
 				"an endpoint deleted half-way gets nothing from the later steps",
-			}},
-		{"counts nothing", fanOutResult(func(r *webhook.FanOutResult) { *r = webhook.FanOutResult{Events: r.Events, Finished: r.Finished} }),
-			[]string{"the result tells what was done"}},
-		{"says that there is more when there is nothing", fanOutResult(func(r *webhook.FanOutResult) { r.More = true }),
-			[]string{"an empty outbox gives an empty result"}},
-		{"never says that an event is in the outbox", readEvent(func(e *webhook.EventStatus) { e.FannedOut = true }),
-			[]string{"an event is fanned out once it has left the outbox, and once only"}},
-		{"forgets that an event was unmatched", readEvent(func(e *webhook.EventStatus) { e.Unmatched = false }),
-			[]string{"an event without any endpoint is recorded as unmatched"}},
+			},
+		},
+		{
+			"counts nothing", fanOutResult(func(r *webhook.FanOutResult) { *r = webhook.FanOutResult{Events: r.Events, Finished: r.Finished} }),
+			[]string{"the result tells what was done"},
+		},
+		{
+			"says that there is more when there is nothing", fanOutResult(func(r *webhook.FanOutResult) { r.More = true }),
+			[]string{"an empty outbox gives an empty result"},
+		},
+		{
+			"never says that an event is in the outbox", readEvent(func(e *webhook.EventStatus) { e.FannedOut = true }),
+			[]string{"an event is fanned out once it has left the outbox, and once only"},
+		},
+		{
+			"forgets that an event was unmatched", readEvent(func(e *webhook.EventStatus) { e.Unmatched = false }),
+			[]string{"an event without any endpoint is recorded as unmatched"},
+		},
 		{"compares tenants as people do", hooked(func(m *hookedMatcher) {
 			m.match = func(dst []uuid.UUID, e *webhook.EventRecord, after uuid.UUID, limit int) ([]uuid.UUID, bool) {
 				loose := *e

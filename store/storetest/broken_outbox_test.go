@@ -166,10 +166,14 @@ func brokenOutbox() []broken {
 		{"keeps payloads as text", eachEvent(func(e *webhook.EventRecord) {
 			e.Payload = bytes.ToValidUTF8(e.Payload, nil)
 		}), []string{"a payload is kept byte for byte"}},
-		{"forgets the resource's version", eachEvent(func(e *webhook.EventRecord) { e.ResourceVersion = 0 }),
-			[]string{"all fields of an event are kept but its idempotency key", "an event comes to the matcher as it was enqueued"}},
-		{"keeps times to the millisecond", eachEvent(func(e *webhook.EventRecord) { e.CreatedAt = e.CreatedAt.Truncate(time.Millisecond) }),
-			[]string{"a time is kept to the microsecond and returned in UTC"}},
+		{
+			"forgets the resource's version", eachEvent(func(e *webhook.EventRecord) { e.ResourceVersion = 0 }),
+			[]string{"all fields of an event are kept but its idempotency key", "an event comes to the matcher as it was enqueued"},
+		},
+		{
+			"keeps times to the millisecond", eachEvent(func(e *webhook.EventRecord) { e.CreatedAt = e.CreatedAt.Truncate(time.Millisecond) }),
+			[]string{"a time is kept to the microsecond and returned in UTC"},
+		},
 		{"returns times in the zone of the server", readEvent(func(e *webhook.EventStatus) {
 			e.CreatedAt = e.CreatedAt.In(time.FixedZone("server", 3600))
 		}), []string{"a time is kept to the microsecond and returned in UTC"}},

@@ -52,10 +52,14 @@ func changed(change func(endpoints []webhook.EndpointRecord, revision int64) ([]
 
 func brokenEndpoints() []broken {
 	return []broken{
-		{"drops the headers", eachEndpoint(func(e *webhook.EndpointRecord) { e.Headers = nil }),
-			[]string{"an endpoint is kept as it was given, with a revision"}},
-		{"rewrites the options", eachEndpoint(func(e *webhook.EndpointRecord) { e.Options = bytes.ReplaceAll(e.Options, []byte(" "), nil) }),
-			[]string{"an endpoint is kept as it was given, with a revision"}},
+		{
+			"drops the headers", eachEndpoint(func(e *webhook.EndpointRecord) { e.Headers = nil }),
+			[]string{"an endpoint is kept as it was given, with a revision"},
+		},
+		{
+			"rewrites the options", eachEndpoint(func(e *webhook.EndpointRecord) { e.Options = bytes.ReplaceAll(e.Options, []byte(" "), nil) }),
+			[]string{"an endpoint is kept as it was given, with a revision"},
+		},
 		{"makes up a time that was not given", eachEndpoint(func(e *webhook.EndpointRecord) {
 			if e.StateChangedAt.IsZero() {
 				e.StateChangedAt = e.CreatedAt
@@ -79,16 +83,22 @@ func brokenEndpoints() []broken {
 			"the id of a deleted endpoint is never used again",
 			"a failed change is none",
 		}},
-		{"forgets a field in an update", eachUpdate(func(e *webhook.EndpointRecord, present webhook.EndpointRecord) { e.URL = present.URL }),
-			[]string{"an update replaces the endpoint and gives it a new revision"}},
-		{"does not compare revisions", eachUpdate(func(e *webhook.EndpointRecord, present webhook.EndpointRecord) { e.Revision = present.Revision }),
+		{
+			"forgets a field in an update", eachUpdate(func(e *webhook.EndpointRecord, present webhook.EndpointRecord) { e.URL = present.URL }),
+			[]string{"an update replaces the endpoint and gives it a new revision"},
+		},
+		{
+			"does not compare revisions", eachUpdate(func(e *webhook.EndpointRecord, present webhook.EndpointRecord) { e.Revision = present.Revision }),
 			[]string{
 				"an update of another revision is a conflict and changes nothing",
 				"of several updates of one revision exactly one wins",
 				"a failed change is none",
-			}},
-		{"updates for any tenant", eachUpdate(func(e *webhook.EndpointRecord, present webhook.EndpointRecord) { e.Tenant = present.Tenant }),
-			[]string{"an update of an unknown, foreign or deleted endpoint finds nothing"}},
+			},
+		},
+		{
+			"updates for any tenant", eachUpdate(func(e *webhook.EndpointRecord, present webhook.EndpointRecord) { e.Tenant = present.Tenant }),
+			[]string{"an update of an unknown, foreign or deleted endpoint finds nothing"},
+		},
 		{"takes a deleted endpoint for one that changed", func(s *store) {
 			s.updateEndpoint = func(ctx context.Context, e webhook.EndpointRecord) (webhook.EndpointRecord, error) {
 				updated, err := s.Store.UpdateEndpoint(ctx, e)
@@ -165,8 +175,10 @@ func brokenLog() []broken {
 		}
 	}
 	return []broken{
-		{"shows an event to every tenant", everyTenant,
-			[]string{"events, deliveries and attempts are found within their scope only"}},
+		{
+			"shows an event to every tenant", everyTenant,
+			[]string{"events, deliveries and attempts are found within their scope only"},
+		},
 		{"shows a delivery to every tenant", func(s *store) {
 			s.getDelivery = func(ctx context.Context, _ webhook.Scope, id uuid.UUID) (webhook.Delivery, error) {
 				return s.Store.GetDelivery(ctx, webhook.AllTenants(), id)
@@ -181,8 +193,10 @@ func brokenLog() []broken {
 				return d, err
 			}
 		}, []string{"events, deliveries and attempts are found within their scope only"}},
-		{"lists deliveries for every tenant", listParams(func(p *webhook.ListDeliveriesParams) { p.Scope = webhook.AllTenants() }),
-			[]string{"events, deliveries and attempts are found within their scope only", "deliveries are filtered by scope, event, endpoint and state"}},
+		{
+			"lists deliveries for every tenant", listParams(func(p *webhook.ListDeliveriesParams) { p.Scope = webhook.AllTenants() }),
+			[]string{"events, deliveries and attempts are found within their scope only", "deliveries are filtered by scope, event, endpoint and state"},
+		},
 		{"lists an endpoint's deliveries for every tenant", listParams(func(p *webhook.ListDeliveriesParams) {
 			if p.EndpointID != uuid.Nil {
 				p.Scope = webhook.AllTenants()
@@ -245,29 +259,39 @@ func brokenLog() []broken {
 				return page, err
 			}
 		}, []string{"deliveries are listed in pages without gaps or doubles"}},
-		{"does not filter by state", listParams(func(p *webhook.ListDeliveriesParams) { p.State = "" }),
-			[]string{"deliveries are filtered by scope, event, endpoint and state"}},
+		{
+			"does not filter by state", listParams(func(p *webhook.ListDeliveriesParams) { p.State = "" }),
+			[]string{"deliveries are filtered by scope, event, endpoint and state"},
+		},
 		{"does not filter by endpoint when it filters by event", listParams(func(p *webhook.ListDeliveriesParams) {
 			if p.EventID != uuid.Nil {
 				p.EndpointID = uuid.Nil
 			}
 		}), []string{"deliveries are filtered by scope, event, endpoint and state"}},
-		{"drops where a redirect pointed", loggedAttempts(func(a *webhook.Attempt) { a.Location = "" }),
-			[]string{"an attempt is kept with all its fields"}},
-		{"keeps latencies to the second", loggedAttempts(func(a *webhook.Attempt) { a.Latency = a.Latency.Truncate(time.Second) }),
-			[]string{"an attempt is kept with all its fields"}},
+		{
+			"drops where a redirect pointed", loggedAttempts(func(a *webhook.Attempt) { a.Location = "" }),
+			[]string{"an attempt is kept with all its fields"},
+		},
+		{
+			"keeps latencies to the second", loggedAttempts(func(a *webhook.Attempt) { a.Latency = a.Latency.Truncate(time.Second) }),
+			[]string{"an attempt is kept with all its fields"},
+		},
 		{"takes no status for a status", loggedAttempts(func(a *webhook.Attempt) {
 			if a.Status == 0 {
 				a.Status = -1
 			}
 		}), []string{"an attempt without a response has neither status nor excerpt"}},
-		{"keeps excerpts as text", loggedAttempts(func(a *webhook.Attempt) { a.Excerpt = bytes.ToValidUTF8(a.Excerpt, []byte("?")) }),
-			[]string{"an excerpt is kept byte for byte, also if it is not text"}},
-		{"never says that an attempt was late", loggedAttempts(func(a *webhook.Attempt) { a.Late = false }),
+		{
+			"keeps excerpts as text", loggedAttempts(func(a *webhook.Attempt) { a.Excerpt = bytes.ToValidUTF8(a.Excerpt, []byte("?")) }),
+			[]string{"an excerpt is kept byte for byte, also if it is not text"},
+		},
+		{
+			"never says that an attempt was late", loggedAttempts(func(a *webhook.Attempt) { a.Late = false }),
 			[]string{
 				"the result of a lost lease changes nothing and is logged as late",
 				"cancelling leaves what is under a valid lease, and takes it once that has expired",
-			}},
+			},
+		},
 		{"lists attempts in the order of their recording", func(s *store) {
 			s.listAttempts = func(ctx context.Context, scope webhook.Scope, id uuid.UUID) ([]webhook.Attempt, error) {
 				attempts, err := s.Store.ListAttempts(ctx, scope, id)
