@@ -176,8 +176,8 @@ func (s *Scheduler) settleLane(e *endpoint, lane Lane, asked, got int) {
 	e.again[lane] = false
 }
 
-func boolInt(b bool) int { //nolint:revive // a conversion, not a flag
-
+//nolint:revive // a conversion, not a flag
+func boolInt(b bool) int {
 	if b {
 		return 1
 	}
