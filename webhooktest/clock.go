@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/outhook/webhook"
 )
 
 // Clock is a clock that moves only when told to. Give it to a host's Config as
@@ -17,6 +19,8 @@ type Clock struct {
 	timers  []*timer      // in ascending order of due
 	changed chan struct{} // closed and replaced when timers are added
 }
+
+var _ webhook.Clock = (*Clock)(nil)
 
 type timer struct {
 	due time.Time

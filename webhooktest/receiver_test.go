@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -185,29 +184,33 @@ func TestAReceiverMisbehavesOnDemand(t *testing.T) {
 func TestAReceiverHasACapacity(t *testing.T) {
 	t.Parallel()
 	r := webhooktest.NewReceiver(t)
-	release := make(chan struct{})
-	r.Respond(webhooktest.Capacity(2, webhooktest.Hold(release, webhooktest.Status(200)), webhooktest.Status(503)))
+	entered, release := make(chan struct{}), make(chan struct{})
+	hold := webhooktest.Hold(release, webhooktest.Status(200))
+	r.Respond(webhooktest.Capacity(2, func(w http.ResponseWriter, req *http.Request) {
+		entered <- struct{}{}
+		hold(w, req)
+	}, webhooktest.Status(503)))
 	client := newClient(t)
 	statuses := make(chan int, 2)
-	var wg sync.WaitGroup
 	for range 2 {
-		wg.Go(func() {
-			if resp, _, err := send(t.Context(), client, r.URL, ""); err == nil {
-				statuses <- resp.StatusCode
+		go func() {
+			resp, _, err := send(t.Context(), client, r.URL, "")
+			if err != nil {
+				resp = &http.Response{}
 			}
-		})
+			statuses <- resp.StatusCode
+		}()
+		<-entered
 	}
-	r.RequireRequests(t, 2, 10*time.Second)
-	// Recorded is not yet being answered: the third comes once both hold a slot.
-	require.Eventually(t, func() bool {
-		resp, _, err := post(t, r.URL, "")
-		return err == nil && resp.StatusCode == 503
-	}, 10*time.Second, time.Millisecond)
+
+	resp, _, err := post(t, r.URL, "")
+	require.NoError(t, err)
+	assert.Equal(t, 503, resp.StatusCode)
+
 	close(release)
-	wg.Wait()
 	assert.Equal(t, []int{200, 200}, []int{<-statuses, <-statuses})
 	_, most := r.InFlight()
-	assert.GreaterOrEqual(t, most, 3)
+	assert.Equal(t, 3, most)
 }
 
 func TestAReceiverVerifiesSignatures(t *testing.T) {
