@@ -2,7 +2,6 @@ package egress
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http/httptrace"
@@ -24,6 +23,7 @@ type attempt struct {
 
 	cancel   context.CancelCauseFunc
 	deadline time.Time
+	exchange exchange
 	gate     func() error    // nil, or Request.BeforeWrite
 	fresh    bool            // wants a new connection
 	parent   context.Context // the caller's
@@ -54,10 +54,12 @@ func attemptFrom(ctx context.Context) *attempt {
 
 func newAttempt(ctx context.Context, target *Target, r *Request, limit time.Duration) *attempt {
 	a := &attempt{deadline: time.Now().Add(limit), fresh: r.NoResend, gate: r.BeforeWrite, parent: ctx, tls: r.TLS, url: target.URL}
+	a.exchange.attempt = a
 	a.Context, a.cancel = context.WithCancelCause(ctx)
 	a.timer = time.AfterFunc(limit, a.expire)
 	a.trace.GotConn = a.onConn
 	a.trace.GotFirstResponseByte = a.onFirstByte
+	a.trace.PutIdleConn = a.onIdle
 	a.traced = httptrace.WithClientTrace(a, &a.trace)
 	return a
 }
@@ -107,15 +109,23 @@ func (a *attempt) onConn(info httptrace.GotConnInfo) {
 	a.reused.Store(info.Reused)
 	// net/http calls this before it writes, so a connection that is closed here takes
 	// nothing with it.
-	if own := unwrapConn(info.Conn); own != nil && info.Reused && time.Now().After(own.expires) {
+	own, _ := info.Conn.(*conn)
+	if own != nil && info.Reused && time.Now().After(own.expires) {
 		a.retired.Store(true)
 		_ = own.Close()
 	}
 	a.mu.Lock()
 	a.nc = info.Conn
 	a.mu.Unlock()
-	if own := unwrapConn(info.Conn); own != nil {
-		own.gate.Store(a)
+	if own != nil {
+		own.armed.Store(&a.exchange)
+	}
+}
+
+// onIdle is called when the answer was read to its end.
+func (a *attempt) onIdle(error) {
+	if own, ok := a.connection().(*conn); ok {
+		own.putIdle(&a.exchange)
 	}
 }
 
@@ -138,15 +148,6 @@ func (a *attempt) connection() net.Conn {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.nc
-}
-
-// unwrapConn finds the guard's connection below TLS, or returns nil.
-func unwrapConn(nc net.Conn) *conn {
-	if tc, ok := nc.(*tls.Conn); ok {
-		nc = tc.NetConn()
-	}
-	own, _ := nc.(*conn)
-	return own
 }
 
 // limitBody leaves at most d for the body, within the attempt's time.

@@ -262,7 +262,7 @@ func (c *Client) mayShow(a *attempt) bool {
 	if nc == nil {
 		return true
 	}
-	if own := unwrapConn(nc); own != nil {
+	if own, ok := nc.(*conn); ok {
 		return own.verdict.excerpts
 	}
 	addr := nc.RemoteAddr()

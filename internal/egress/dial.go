@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"time"
 )
 
@@ -26,25 +25,6 @@ const (
 	fallbackDelay = 250 * time.Millisecond
 )
 
-// conn is a connection whose far address the guard judged. Behind an egress proxy the
-// connection's own remote address is the proxy's, so the verdict travels with it.
-type conn struct {
-	net.Conn
-	expires time.Time // from then on no request is written to it
-	verdict verdict
-	gate    atomic.Pointer[attempt] // whose first write is yet to come
-}
-
-// Write asks the attempt that the connection was given to, before its first byte.
-func (c *conn) Write(b []byte) (int, error) {
-	if a := c.gate.Swap(nil); a != nil {
-		if err := a.beforeWrite(); err != nil {
-			return 0, err
-		}
-	}
-	return c.Conn.Write(b)
-}
-
 // dialer makes connections that the guard allows.
 type dialer struct {
 	guard      *Guard
@@ -62,7 +42,7 @@ type candidate struct {
 
 // dial connects to host:port. It resolves the name once, judges every address, and
 // dials only those that passed, by number.
-func (d *dialer) dial(ctx context.Context, address string) (net.Conn, error) {
+func (d *dialer) dial(ctx context.Context, address string) (*conn, error) {
 	host, addr, port, err := splitTarget(address)
 	if err != nil {
 		return nil, err
@@ -143,7 +123,7 @@ func (d *dialer) admit(found []netip.Addr, port uint16) ([]candidate, error) {
 }
 
 // dialOne connects to one judged address, or has the proxy do so.
-func (d *dialer) dialOne(ctx context.Context, c candidate) (net.Conn, error) {
+func (d *dialer) dialOne(ctx context.Context, c candidate) (*conn, error) {
 	if d.proxy != nil {
 		nc, err := d.proxy.connect(ctx, c.ap)
 		if err != nil {
@@ -160,7 +140,7 @@ func (d *dialer) dialOne(ctx context.Context, c candidate) (net.Conn, error) {
 }
 
 func (d *dialer) wrap(nc net.Conn, c candidate) *conn {
-	return &conn{Conn: nc, expires: time.Now().Add(d.maxAge), verdict: c.verdict}
+	return newConn(nc, time.Now().Add(d.maxAge), c.verdict)
 }
 
 // connectError gives a failed dial its class. A refusal keeps its own.
@@ -178,14 +158,14 @@ func connectError(ctx context.Context, doing string, err error) error {
 // race tries the candidates in order, the next one as soon as the one before failed or
 // took fallbackDelay, and returns the first connection (RFC 8305). All goroutines end
 // when ctx does, or soon after a winner cancels them.
-func race(ctx context.Context, list []candidate, dial func(context.Context, candidate) (net.Conn, error)) (net.Conn, error) {
+func race(ctx context.Context, list []candidate, dial func(context.Context, candidate) (*conn, error)) (*conn, error) {
 	if len(list) == 1 {
 		return dial(ctx, list[0])
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
-		conn net.Conn
+		conn *conn
 		err  error
 	}
 	results := make(chan result) // unbuffered: whoever finds nobody waiting closes his connection
@@ -236,7 +216,7 @@ func (d *dialer) dialTLS(ctx context.Context, address string, cfg *tls.Config) (
 	if err != nil {
 		return nil, blocked("unreadable address " + address)
 	}
-	nc, err := d.dial(ctx, address)
+	own, err := d.dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -244,12 +224,13 @@ func (d *dialer) dialTLS(ctx context.Context, address string, cfg *tls.Config) (
 	cfg.ServerName = host
 	ctx, cancel := context.WithTimeout(ctx, d.tlsTimeout)
 	defer cancel()
-	tc := tls.Client(nc, cfg)
+	tc := tls.Client(own.Conn, cfg)
 	if err := tc.HandshakeContext(ctx); err != nil {
-		_ = nc.Close()
+		_ = own.Close()
 		return nil, handshakeError(ctx, host, err)
 	}
-	return tc, nil
+	own.Conn = tc
+	return own, nil
 }
 
 func handshakeError(ctx context.Context, host string, err error) error {

@@ -1,13 +1,18 @@
 package egress_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +22,37 @@ import (
 	"github.com/outhook/webhook/internal/egress"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The receivers of these tests say what they like, and nothing of it may reach the
+// standard logger, into which net/http writes.
+func TestMain(m *testing.M) {
+	log.SetOutput(&logged)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if text := logged.String(); strings.Contains(text, "nsolicited") {
+			fmt.Fprintln(os.Stderr, "FAIL: net/http printed what a peer sent unasked:\n"+text)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
+
+var logged lockedBuffer
+
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
 
 // loopback is the policy under which tests reach their own receivers.
 func loopback() egress.Policy {

@@ -154,6 +154,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	if a == nil {
+		req = tracked(req)
+	}
 	set := t.pools()
 	p := &set.plain
 	if a != nil && a.tls != nil {
@@ -266,7 +269,11 @@ func (t *Transport) newHTTP(o *TLSOptions) *http.Transport {
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			ctx, cancel := dialContext(ctx)
 			defer cancel()
-			return t.dialer.dial(ctx, address)
+			nc, err := t.dialer.dial(ctx, address)
+			if err != nil {
+				return nil, err // a nil *conn is no nil net.Conn
+			}
+			return nc, nil
 		},
 		DialTLSContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 			ctx, cancel := dialContext(ctx)
@@ -279,6 +286,7 @@ func (t *Transport) newHTTP(o *TLSOptions) *http.Transport {
 		MaxIdleConnsPerHost:    t.cfg.MaxIdlePerTarget,
 		MaxResponseHeaderBytes: t.cfg.MaxHeaderBytes,
 		Protocols:              &protocols,
+		ReadBufferSize:         readBufferBytes,
 		ResponseHeaderTimeout:  t.cfg.ResponseHeaderTimeout,
 	}
 }
