@@ -380,15 +380,17 @@ func claimRequests(grants []scheduler.Grant, held map[uuid.UUID]time.Time) []Cla
 		if _, ok := held[g.Endpoint]; ok {
 			continue
 		}
-		add := func(lane Lane, limit int, newest bool) {
-			if limit > 0 {
-				requests = append(requests, ClaimRequest{EndpointID: g.Endpoint, Lane: lane, Limit: limit, Newest: newest})
+		for _, r := range []ClaimRequest{
+			{Lane: LaneRetry, Limit: g.Retries},
+			{Lane: LaneFirst, Limit: g.Oldest - g.Retries},
+			{Lane: LaneFirst, Limit: g.Newest, Newest: true, Since: g.FreshSince},
+			{Lane: LaneReplay, Limit: g.Replay},
+		} {
+			if r.Limit > 0 {
+				r.EndpointID = g.Endpoint
+				requests = append(requests, r)
 			}
 		}
-		add(LaneRetry, g.Retries, false)
-		add(LaneFirst, g.Oldest-g.Retries, false)
-		add(LaneFirst, g.Newest, true)
-		add(LaneReplay, g.Replay, false)
 	}
 	return requests
 }

@@ -206,6 +206,9 @@ type ClaimRequest struct {
 	// Newest takes the deliveries that became due last instead of those that
 	// have been due longest.
 	Newest bool
+	// Since, unless zero, narrows Newest to deliveries that became due at or
+	// after it.
+	Since time.Time
 }
 
 // Claimed is a delivery under a lease, with the event that it carries.

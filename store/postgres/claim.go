@@ -37,9 +37,9 @@ WHERE e.id IS NOT NULL AND num_nonnulls(l0.due, l1.due, l2.due) > 0
 LIMIT $3::integer`
 
 // One look into the index per request, from the end that it asks for. The limits
-// leave the planner no choice but to look up each one. Rides on endpoint_pkey, delivery_claim_idx (the rows are found in order, so nothing is
-// sorted), the rows' own addresses (they are locked, so they stay where they
-// are) and event_pkey. The newest are taken from what the oldest left: a backward
+// leave the planner no choice but to look up each one. Rides on endpoint_pkey,
+// delivery_claim_idx (the rows are found in order, so nothing is sorted), the rows'
+// own addresses (they are locked, so they stay where they are) and event_pkey. The newest are taken from what the oldest left: a backward
 // scan returns those of one posting list, which are due at the same time, forwards.
 const claimSQL = `
 WITH oldest AS (
@@ -60,7 +60,7 @@ WITH oldest AS (
     ) d
 ), newest AS (
     SELECT d.row, d.taken_over, true AS newest, p.revision
-    FROM unnest($7::uuid[], $8::smallint[], $9::bigint[]) AS r (endpoint_id, lane, wanted)
+    FROM unnest($7::uuid[], $8::smallint[], $9::bigint[], $10::timestamptz[]) AS r (endpoint_id, lane, wanted, since)
     CROSS JOIN LATERAL (
         SELECT revision FROM {{schema}}.endpoint
         WHERE id = r.endpoint_id AND state = 'active' AND deleted_at IS NULL
@@ -70,7 +70,7 @@ WITH oldest AS (
         SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
           AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz
-          AND ctid NOT IN (SELECT row FROM oldest)
+          AND next_attempt_at >= r.since AND ctid NOT IN (SELECT row FROM oldest)
         ORDER BY next_attempt_at DESC
         LIMIT r.wanted
         FOR UPDATE SKIP LOCKED
@@ -127,6 +127,7 @@ type claimRequests struct {
 	endpoints []uuid.UUID
 	lanes     []int16
 	wanted    []int64
+	since     []time.Time
 }
 
 // Claim implements [webhook.DeliveryStore].
@@ -144,6 +145,7 @@ func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Clai
 		d.endpoints = append(d.endpoints, r.EndpointID)
 		d.lanes = append(d.lanes, int16(r.Lane))
 		d.wanted = append(d.wanted, int64(r.Limit))
+		d.since = append(d.since, micros(r.Since))
 		total += r.Limit
 	}
 	if total == 0 {
@@ -157,7 +159,7 @@ func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Clai
 		return scanClaimed(r, &claimed[len(claimed)-1])
 	}, micros(p.Now), s.db.id(p.Token), micros(p.LeaseUntil),
 		s.db.uuids(oldest.endpoints), s.db.int16s(oldest.lanes), s.db.int64s(oldest.wanted),
-		s.db.uuids(newest.endpoints), s.db.int16s(newest.lanes), s.db.int64s(newest.wanted))
+		s.db.uuids(newest.endpoints), s.db.int16s(newest.lanes), s.db.int64s(newest.wanted), s.db.times(newest.since))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: claiming deliveries: %w", err)
 	}

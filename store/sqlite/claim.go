@@ -36,7 +36,7 @@ const (
 	// Rides on delivery_claim in either direction: no sort, and no more rows
 	// than the limit and those under a lease.
 	selectOldest query = selectDue + ` ORDER BY next_attempt_at, id LIMIT ?`
-	selectNewest query = selectDue + ` ORDER BY next_attempt_at DESC, id DESC LIMIT ?`
+	selectNewest query = selectDue + ` AND next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT ?`
 
 	selectDue query = `
 		SELECT id, event_seq, run, attempts, created_at, next_attempt_at, lease_until
@@ -195,7 +195,11 @@ func (cl *claim) pickLane(
 		}
 	}
 	room := r.Limit
-	rows, err := st.QueryContext(ctx, blob(r.EndpointID), int(r.Lane), at, at, r.Limit+already)
+	args := []any{blob(r.EndpointID), int(r.Lane), at, at}
+	if r.Newest {
+		args = append(args, micros(r.Since))
+	}
+	rows, err := st.QueryContext(ctx, append(args, r.Limit+already)...)
 	return scanAll(rows, err, func(rows *sql.Rows) error {
 		d := picked{Claimed: webhook.Claimed{
 			EndpointID: r.EndpointID, Lane: r.Lane, Newest: r.Newest, EndpointRevision: revision,

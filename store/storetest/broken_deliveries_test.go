@@ -135,6 +135,10 @@ func brokenClaims() []broken {
 			"claims the oldest always", eachRequest(func(r *webhook.ClaimRequest) { r.Newest = false }),
 			[]string{"the newest are claimed first if asked for", "the newest that are due are claimed, not those of the future"},
 		},
+		{
+			"takes the newest however old", eachRequest(func(r *webhook.ClaimRequest) { r.Since = time.Time{} }),
+			[]string{"the newest are claimed back to a time if asked for"},
+		},
 		{"gives the same delivery to two requests of a claim", func(s *store) {
 			s.claim = func(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
 				claimed, err := s.Store.Claim(ctx, p)

@@ -83,6 +83,15 @@ func claimTests[Tx any]() []test[Tx] {
 			rest := e.claim(e.at(time.Hour), oldest(endpoint, webhook.LaneFirst, 2), newest(endpoint, webhook.LaneFirst, 2))
 			e.sameSet(due[2:3], eventsClaimed(rest), "claimed afterwards")
 		}},
+		{name: "the newest are claimed back to a time if asked for", run: func(e *env[Tx]) {
+			endpoint, due := e.staggered(5) // one minute apart
+			request := newest(endpoint, webhook.LaneFirst, plenty)
+			request.Since = e.at(3 * time.Minute)
+			e.sameSet(due[3:], eventsClaimed(e.claim(e.at(time.Hour), request)), "claimed")
+			e.equal(0, len(e.claim(e.at(time.Hour), request)), "claimed afterwards")
+			request.Newest = false
+			e.sameSet(due[:3], eventsClaimed(e.claim(e.at(time.Hour), request)), "oldest claimed, which the time does not narrow")
+		}},
 		{name: "each lane is claimed by itself", run: func(e *env[Tx]) {
 			endpoint := e.deliveries(3, "acme")
 			claimed := e.claim(e.now, oldest(endpoint, webhook.LaneFirst, 2))
