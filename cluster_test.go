@@ -199,3 +199,16 @@ func TestADispatcherThatLeavesIsReplacedAtOnce(t *testing.T) {
 		assert.Equal(t, webhook.StateDelivered, d.State)
 	}
 }
+
+func TestTheFirstEventOfANewEndpointDoesNotWaitForAPoll(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.dispatch(webhook.DispatcherConfig{PollInterval: time.Hour, HeartbeatInterval: time.Hour})
+	for range 50 {
+		c := newTally(t, 0)
+		ep := h.endpoint(c.URL)
+		d := h.settled(h.enqueue(paid(`{}`)), 1)[0]
+		assert.Equal(t, webhook.StateDelivered, d.State)
+		require.NoError(t, h.hooks.Endpoints().Delete(t.Context(), webhook.AllTenants(), ep.ID))
+	}
+}

@@ -194,7 +194,11 @@ func (l *loop) now() time.Time { return l.r.d.clock.now() }
 func (l *loop) takeReady(lanes []ReadyLane) {
 	now := l.now()
 	for _, r := range lanes {
-		switch p := l.places[r.EndpointID]; {
+		p := l.places[r.EndpointID]
+		if p == nil {
+			p = l.takeUnknown(r.EndpointID)
+		}
+		switch {
 		case p == nil: // another dispatcher's
 		case p.taken:
 			l.sched.Ready(now, r.EndpointID, r.DueAt, scheduler.Lane(r.Lane))
@@ -202,6 +206,17 @@ func (l *loop) takeReady(lanes []ReadyLane) {
 			p.early = append(p.early, r)
 		}
 	}
+}
+
+// takeUnknown takes up an endpoint of which a delivery has come before the news of
+// the endpoint itself. It returns nil for one that is not this dispatcher's.
+func (l *loop) takeUnknown(id uuid.UUID) *place {
+	t := l.r.registry.get(id)
+	if t == nil || !l.assign(t) {
+		return nil
+	}
+	l.want([]uuid.UUID{id})
+	return l.places[id]
 }
 
 // takeDone takes in the end of an attempt, and has kept and told what it changed.
