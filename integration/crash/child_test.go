@@ -1,0 +1,166 @@
+package crash_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/machine"
+)
+
+// childEnv makes this program one of the processes under test.
+const childEnv = "WEBHOOK_CRASH_CHILD"
+
+// orders is what a process does.
+type orders struct {
+	Kind, URL string
+	Number    int
+
+	Tenants  []string // take orders for these; none: take none
+	Dispatch bool
+
+	Point point // where to end, or to wait; empty: nowhere
+	Nth   int   // at which passing of the point, from 1
+	Hold  bool  // wait there for a line on standard input instead of ending
+
+	ClockOffset time.Duration
+}
+
+func TestMain(m *testing.M) {
+	if raw := os.Getenv(childEnv); raw != "" {
+		if err := child(raw); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	// Most tests wait for leases and for databases, not for a processor.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// child does what it is told until its standard input ends or says "stop". It
+// says what happens on its standard output, a line each.
+func child(raw string) error {
+	var o orders
+	if err := json.Unmarshal([]byte(raw), &o); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c := &childProcess{orders: o, released: make(chan struct{})}
+	go c.obey(stop)
+
+	w := watch{at: c.at, takeovers: func(n int) { fmt.Println("takeover", n) }}
+	h, err := openHost(ctx, o.Kind, o.URL, options{
+		clock: machine.Clock{Offset: o.ClockOffset},
+		watch: w,
+		transport: func(next http.RoundTripper) http.RoundTripper {
+			return watchedTransport{RoundTripper: next, watch: w, sender: strconv.Itoa(o.Number)}
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	fmt.Println("ready")
+
+	var work sync.WaitGroup
+	if len(o.Tenants) > 0 {
+		for range 2 {
+			work.Go(func() { c.takeOrders(ctx, h) })
+		}
+	}
+	if o.Dispatch {
+		err = h.run(ctx, quick())
+	}
+	<-ctx.Done()
+	work.Wait()
+	return err
+}
+
+type childProcess struct {
+	orders   orders
+	released chan struct{}
+
+	mu     sync.Mutex // protects passed
+	passed int
+}
+
+// obey reads orders from the parent.
+func (c *childProcess) obey(stop func()) {
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		switch lines.Text() {
+		case "go":
+			close(c.released)
+		case "stop":
+			stop()
+		}
+	}
+	os.Exit(3) // the parent is gone
+}
+
+// at ends the process, or waits, at the point that was chosen.
+func (c *childProcess) at(p point, events string) {
+	if p != c.orders.Point {
+		return
+	}
+	c.mu.Lock()
+	c.passed++
+	here := c.passed == c.orders.Nth
+	c.mu.Unlock()
+	if !here {
+		return
+	}
+	fmt.Printf("hit %s\n", events)
+	if c.orders.Hold {
+		<-c.released
+		return
+	}
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {} // not a step further
+}
+
+// takeOrders takes orders, of which customers cancel some before the commit.
+func (c *childProcess) takeOrders(ctx context.Context, h *host) {
+	for ctx.Err() == nil {
+		id := uuid.New()
+		keep := rand.IntN(5) > 0
+		err := h.order(ctx, id, c.orders.Tenants[rand.IntN(len(c.orders.Tenants))], func() bool {
+			pause(ctx, time.Duration(rand.IntN(10))*time.Millisecond)
+			return keep
+		})
+		switch {
+		case err != nil && ctx.Err() == nil:
+			fmt.Fprintln(os.Stderr, "order not taken:", err)
+			os.Exit(4)
+		case err == nil && keep:
+			c.at(afterCommit, id.String())
+		}
+		pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
