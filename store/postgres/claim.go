@@ -38,13 +38,29 @@ LIMIT $3::integer`
 
 // One look into the index per request, from the end that it asks for. The limits
 // leave the planner no choice but to look up each one. Rides on endpoint_pkey,
-// delivery_claim_idx (the rows are found in order, so nothing is sorted), the rows'
-// own addresses (they are locked, so they stay where they are) and event_pkey. The newest are taken from what the oldest left: a backward
-// scan returns those of one posting list, which are due at the same time, forwards.
-const claimSQL = `
-WITH oldest AS (
-    SELECT d.row, d.taken_over, false AS newest, p.revision
-    FROM unnest($4::uuid[], $5::smallint[], $6::bigint[]) AS r (endpoint_id, lane, wanted)
+// delivery_claim_idx (the rows are found in order, so nothing is sorted), the
+// rows' own addresses (they are locked, so they stay where they are) and
+// event_pkey. The newest are taken from what the oldest left: a backward scan
+// returns those of one posting list, which are due at the same time, forwards.
+//
+// Most claims ask for the oldest only, and planning is most of what a small claim
+// costs: hence two statements.
+const (
+	claimOldestSQL = "WITH oldest AS (" + claimLookup + ")" +
+		claimUpdate + "(SELECT *, false AS newest FROM oldest)" + claimReturn
+
+	claimSQL = "WITH oldest AS (" + claimLookup + "), newest AS (" + claimLookupNewest + ")" +
+		claimUpdate + "(SELECT *, false AS newest FROM oldest UNION ALL SELECT *, true FROM newest)" + claimReturn
+
+	claimLookup = claimFrom + "$4::uuid[], $5::smallint[], $6::bigint[], $7::timestamptz[]" + claimLateral +
+		claimOrder + claimLock
+	claimLookupNewest = claimFrom + "$8::uuid[], $9::smallint[], $10::bigint[], $11::timestamptz[]" + claimLateral +
+		claimRest + claimOrder + " DESC" + claimLock
+
+	claimFrom = `
+    SELECT d.row, d.taken_over, p.revision
+    FROM unnest(`
+	claimLateral = `) AS r (endpoint_id, lane, wanted, since)
     CROSS JOIN LATERAL (
         SELECT revision FROM {{schema}}.endpoint
         WHERE id = r.endpoint_id AND state = 'active' AND deleted_at IS NULL
@@ -53,32 +69,21 @@ WITH oldest AS (
     CROSS JOIN LATERAL (
         SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
-          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz
-        ORDER BY next_attempt_at
+          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz`
+	claimRest = `
+          AND next_attempt_at >= r.since AND ctid NOT IN (SELECT row FROM oldest)`
+	claimOrder = `
+        ORDER BY next_attempt_at`
+	claimLock = `
         LIMIT r.wanted
         FOR UPDATE SKIP LOCKED
     ) d
-), newest AS (
-    SELECT d.row, d.taken_over, true AS newest, p.revision
-    FROM unnest($7::uuid[], $8::smallint[], $9::bigint[], $10::timestamptz[]) AS r (endpoint_id, lane, wanted, since)
-    CROSS JOIN LATERAL (
-        SELECT revision FROM {{schema}}.endpoint
-        WHERE id = r.endpoint_id AND state = 'active' AND deleted_at IS NULL
-        LIMIT 1
-    ) p
-    CROSS JOIN LATERAL (
-        SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
-        WHERE endpoint_id = r.endpoint_id AND lane = r.lane
-          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz
-          AND next_attempt_at >= r.since AND ctid NOT IN (SELECT row FROM oldest)
-        ORDER BY next_attempt_at DESC
-        LIMIT r.wanted
-        FOR UPDATE SKIP LOCKED
-    ) d
-), claimed AS (
+`
+	claimUpdate = `, claimed AS (
     UPDATE {{schema}}.delivery d
     SET lease_token = $2::uuid, lease_until = $3::timestamptz
-    FROM (SELECT * FROM oldest UNION ALL SELECT * FROM newest) c
+    FROM `
+	claimReturn = ` c
     WHERE d.ctid = c.row
     RETURNING d.id, d.endpoint_id, d.event_id, d.run, d.lane, d.attempts, d.created_at, d.next_attempt_at,
               c.taken_over, c.newest, c.revision
@@ -88,6 +93,7 @@ SELECT c.id, c.endpoint_id, c.run, c.lane, c.attempts, c.created_at, c.next_atte
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.created_at
 FROM claimed c
 JOIN {{schema}}.event e ON e.id = c.event_id`
+)
 
 // Rides on delivery_pkey.
 const renewSQL = `
@@ -130,6 +136,10 @@ type claimRequests struct {
 	since     []time.Time
 }
 
+func (r *claimRequests) args(e encoder) []any {
+	return []any{e.uuids(r.endpoints), e.int16s(r.lanes), e.int64s(r.wanted), e.times(r.since)}
+}
+
 // Claim implements [webhook.DeliveryStore].
 func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
 	var direction [2]claimRequests
@@ -153,13 +163,15 @@ func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Clai
 	}
 
 	claimed := make([]webhook.Claimed, 0, min(total, 1024))
-	oldest, newest := &direction[0], &direction[1]
-	err := collect(ctx, s.db, &s.sql.claim, func(r rows) error {
+	q := &s.sql.claimOldest
+	args := append([]any{micros(p.Now), s.db.id(p.Token), micros(p.LeaseUntil)}, direction[0].args(s.db)...)
+	if len(direction[1].endpoints) > 0 {
+		q, args = &s.sql.claim, append(args, direction[1].args(s.db)...)
+	}
+	err := collect(ctx, s.db, q, func(r rows) error {
 		claimed = append(claimed, webhook.Claimed{})
 		return scanClaimed(r, &claimed[len(claimed)-1])
-	}, micros(p.Now), s.db.id(p.Token), micros(p.LeaseUntil),
-		s.db.uuids(oldest.endpoints), s.db.int16s(oldest.lanes), s.db.int64s(oldest.wanted),
-		s.db.uuids(newest.endpoints), s.db.int16s(newest.lanes), s.db.int64s(newest.wanted), s.db.times(newest.since))
+	}, args...)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: claiming deliveries: %w", err)
 	}

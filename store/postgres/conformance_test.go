@@ -17,10 +17,9 @@ import (
 )
 
 // pgxModes are ways in which a host's pool may run statements: with named
-// prepared statements, or in either of the two that poolers ask for.
+// prepared statements, or with none.
 var pgxModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeCacheStatement,
-	pgx.QueryExecModeExec,
 	pgx.QueryExecModeSimpleProtocol,
 }
 
@@ -32,18 +31,34 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, storetest.Harness[pgx.Tx]{
 				Open: func(t testing.TB) storetest.Database[pgx.Tx] {
-					return &pgxDatabase{openPool(t, migrated(t), mode)}
+					return &pgxDatabase{pool: openPool(t, migrated(t), mode)}
 				},
 				OpenOutdated: func(t testing.TB) storetest.Database[pgx.Tx] {
-					return &pgxDatabase{openPool(t, pgtest.New(t), mode)}
+					return &pgxDatabase{pool: openPool(t, pgtest.New(t), mode)}
 				},
 				OpenNewer: func(t testing.TB) storetest.Database[pgx.Tx] {
-					return &pgxDatabase{openPool(t, newer(t), mode)}
+					return &pgxDatabase{pool: openPool(t, newer(t), mode)}
 				},
 				Notifications: true,
 			})
 		})
 	}
+
+	t.Run("pgx through a transaction pooler", func(t *testing.T) {
+		t.Parallel()
+		storetest.Run(t, storetest.Harness[pgx.Tx]{
+			Open: func(t testing.TB) storetest.Database[pgx.Tx] {
+				url := migrated(t)
+				direct, err := pgx.ParseConfig(url)
+				require.NoError(t, err)
+				pool, err := pgxpool.NewWithConfig(t.Context(), startPooler(t, url).config(t, pgx.QueryExecModeExec))
+				require.NoError(t, err)
+				t.Cleanup(pool.Close)
+				return &pgxDatabase{pool, postgres.Config{ListenConn: direct}}
+			},
+			Notifications: true,
+		})
+	})
 
 	t.Run("database sql", func(t *testing.T) {
 		t.Parallel()
@@ -63,9 +78,17 @@ func TestConformance(t *testing.T) {
 }
 
 // pgxDatabase is a database as hosts with pgx use it.
-type pgxDatabase struct{ pool *pgxpool.Pool }
+type pgxDatabase struct {
+	pool   *pgxpool.Pool
+	config postgres.Config
+}
 
-func (d *pgxDatabase) Connect(testing.TB) webhook.Store[pgx.Tx]      { return postgres.New(d.pool) }
+func (d *pgxDatabase) Connect(t testing.TB) webhook.Store[pgx.Tx] {
+	store, err := postgres.NewWithConfig(d.pool, d.config)
+	require.NoError(t, err)
+	return store
+}
+
 func (d *pgxDatabase) Begin(ctx context.Context) (pgx.Tx, error)     { return d.pool.Begin(ctx) }
 func (d *pgxDatabase) Commit(ctx context.Context, tx pgx.Tx) error   { return tx.Commit(ctx) }
 func (d *pgxDatabase) Rollback(ctx context.Context, tx pgx.Tx) error { return tx.Rollback(ctx) }

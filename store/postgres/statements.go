@@ -14,7 +14,7 @@ type statements struct {
 	// Fan-out.
 	takeOutbox, insertDeliveries, returnToOutbox, insertUnmatched statement
 	// Claims and results.
-	ready, claim, renew, record, logLate, cancel statement
+	ready, claim, claimOldest, renew, record, logLate, cancel statement
 	// Who dispatches what.
 	heartbeat, leave, saveHealth, loadHealth, takeProbes, readProbes statement
 	// Endpoints.
@@ -45,6 +45,7 @@ func newStatements(names map[string]string) (statements, error) {
 
 		{&s.ready, readySQL, true},
 		{&s.claim, claimSQL, true},
+		{&s.claimOldest, claimOldestSQL, true},
 		{&s.renew, renewSQL, true},
 		{&s.record, recordSQL, true},
 		{&s.logLate, logLateSQL, true},
