@@ -42,6 +42,9 @@ type database interface {
 	atomically(ctx context.Context, fn func(conn) error) error
 }
 
+// rollbackTimeout bounds the end of a transaction whose context has ended already.
+const rollbackTimeout = 2 * time.Second
+
 // encoder turns values into parameters that the driver can send. A single id,
 // unlike an array, suits a transaction in any mode.
 type encoder interface {

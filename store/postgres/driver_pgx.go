@@ -81,10 +81,22 @@ func replanMode(config *pgx.ConnConfig) pgx.QueryExecMode {
 }
 
 func (d pgxDatabase) atomically(ctx context.Context, fn func(conn) error) error {
-	options := pgx.TxOptions{IsoLevel: pgx.ReadCommitted}
-	return pgx.BeginTxFunc(ctx, d.pool, options, func(tx pgx.Tx) error {
-		return fn(pgxConn{querier: tx, replanMode: d.replanMode})
-	})
+	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// Also after a panic of fn, and when ctx has ended: else the server
+		// would notice some time after we have returned, and keep the rows
+		// locked until then.
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+		defer cancel()
+		_ = tx.Rollback(ending) // does nothing after Commit; the first error says more
+	}()
+	if err := fn(pgxConn{querier: tx, replanMode: d.replanMode}); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
 }
 
 // pgxEncoder hands values to pgx in types that it sends in binary where the mode

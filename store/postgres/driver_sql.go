@@ -57,18 +57,42 @@ func newSQLDatabase(db *sql.DB) sqlDatabase {
 const forceCustomPlan = `SET LOCAL plan_cache_mode = force_custom_plan`
 
 func (d sqlDatabase) atomically(ctx context.Context, fn func(conn) error) error {
-	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, end, err := d.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after Commit
-	if _, err := tx.ExecContext(ctx, forceCustomPlan); err != nil {
-		return err
-	}
+	defer end()
 	if err := fn(sqlConn{querier: tx}); err != nil {
 		return err
 	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return tx.Commit()
+}
+
+// begin starts a transaction that the end of ctx does not roll back: database/sql
+// would do so some time after we have returned, and keep the rows locked until
+// then. end rolls back what is not committed, and gives the connection back.
+func (d sqlDatabase) begin(ctx context.Context) (tx *sql.Tx, end func(), err error) {
+	c, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	tx, err = c.BeginTx(context.WithoutCancel(ctx), &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		_ = c.Close()
+		return nil, nil, err
+	}
+	end = func() {
+		_ = tx.Rollback() // does nothing after Commit
+		_ = c.Close()     // back into the pool
+	}
+	if _, err := tx.ExecContext(ctx, forceCustomPlan); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return tx, end, nil
 }
 
 // query of a statement that must be planned anew needs a transaction of its own,
@@ -77,23 +101,16 @@ func (d sqlDatabase) query(ctx context.Context, s *statement, args ...any) (rows
 	if !s.replan {
 		return d.sqlConn.query(ctx, s, args...)
 	}
-	tx, err := d.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	tx, end, err := d.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r, err := queryIn(ctx, tx, s, args)
+	r, err := tx.QueryContext(ctx, s.text, args...)
 	if err != nil {
-		_ = tx.Rollback()
+		end()
 		return nil, err
 	}
-	return &txRows{Rows: r, tx: tx}, nil
-}
-
-func queryIn(ctx context.Context, tx *sql.Tx, s *statement, args []any) (*sql.Rows, error) {
-	if _, err := tx.ExecContext(ctx, forceCustomPlan); err != nil {
-		return nil, err
-	}
-	return tx.QueryContext(ctx, s.text, args...)
+	return &txRows{Rows: r, tx: tx, end: end}, nil
 }
 
 // exec of a statement that must be planned anew, likewise.
@@ -112,17 +129,19 @@ func (d sqlDatabase) exec(ctx context.Context, s *statement, args ...any) (affec
 // end, and roll it back when they are closed before.
 type txRows struct {
 	*sql.Rows
-	tx  *sql.Tx
-	err error
+	tx        *sql.Tx
+	end       func()
+	committed bool
+	err       error
 }
 
 func (r *txRows) Next() bool {
 	if r.Rows.Next() {
 		return true
 	}
-	if r.Rows.Err() == nil && r.err == nil && r.tx != nil {
+	if r.Rows.Err() == nil && !r.committed {
+		r.committed = true
 		r.err = r.tx.Commit()
-		r.tx = nil
 	}
 	return false
 }
@@ -136,10 +155,7 @@ func (r *txRows) Err() error {
 
 func (r *txRows) Close() {
 	_ = r.Rows.Close()
-	if r.tx != nil {
-		_ = r.tx.Rollback()
-		r.tx = nil
-	}
+	r.end()
 }
 
 // sqlEncoder writes arrays as text literals, which every driver can send and the
