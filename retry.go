@@ -68,11 +68,18 @@ func (s RetrySchedule) Next(in RetryInput) (time.Time, bool) {
 	if n < 0 || n >= len(s.Delays) {
 		return time.Time{}, false
 	}
-	at := in.Now.Add(max(spread(s.Delays[n], s.Jitter), in.RetryAfter))
-	if s.Window <= 0 {
+	return withinWindow(in, spread(s.Delays[n], s.Jitter), s.Window)
+}
+
+// withinWindow returns when an attempt is due that a policy wants after delay: not
+// before the receiver asked for it, and not past the end of the window, which is
+// the contract. A window of zero has no end.
+func withinWindow(in RetryInput, delay, window time.Duration) (time.Time, bool) {
+	at := in.Now.Add(max(delay, in.RetryAfter))
+	if window <= 0 {
 		return at, true
 	}
-	end := in.CreatedAt.Add(s.Window)
+	end := in.CreatedAt.Add(window)
 	if !in.Now.Before(end) {
 		return time.Time{}, false
 	}

@@ -88,3 +88,57 @@ func TestTheZeroScheduleRetriesNothing(t *testing.T) {
 	t.Parallel()
 	assert.Empty(t, walk(webhook.RetrySchedule{}))
 }
+
+func TestTheStandardWebhooksScheduleMakes10AttemptsIn75Hours(t *testing.T) {
+	t.Parallel()
+	s := webhook.StandardWebhooksRetrySchedule()
+	s.Jitter = 0
+	due := walk(s)
+	require.Len(t, due, 9)
+	assert.Equal(t, 5*time.Second, due[0])
+	assert.Equal(t, 5*time.Minute+5*time.Second, due[1])
+	assert.Equal(t, 75*time.Hour+35*time.Minute+5*time.Second, due[8])
+}
+
+func TestTheShortScheduleMakes8AttemptsIn4Hours(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		due := walk(webhook.ShortRetrySchedule())
+		require.Len(t, due, 7)
+		require.LessOrEqual(t, due[6], 4*time.Hour)
+	}
+}
+
+func TestExponentialRetryDoublesUpToItsCap(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	e := webhook.ExponentialRetry{}
+	for n, bound := range map[int]time.Duration{
+		1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 12: 2048 * time.Second,
+		13: time.Hour, 40: time.Hour, 1000: time.Hour,
+	} {
+		longest := time.Duration(0)
+		for range 2000 {
+			at, ok := e.Next(webhook.RetryInput{Now: now, CreatedAt: now, Attempts: n})
+			require.True(t, ok)
+			delay := at.Sub(now)
+			require.GreaterOrEqual(t, delay, time.Duration(0))
+			require.LessOrEqual(t, delay, bound, "after attempt %d", n)
+			longest = max(longest, delay)
+		}
+		assert.Greater(t, longest, bound/2, "jitter is full after attempt %d", n)
+	}
+	_, ok := e.Next(webhook.RetryInput{Now: now.Add(24 * time.Hour), CreatedAt: now, Attempts: 2})
+	assert.False(t, ok, "the window ends after 24 h")
+}
+
+func TestStrictRetryEndsWhatTheReceiverCallsWrong(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+	p := webhook.StrictRetry(webhook.DefaultRetrySchedule())
+	for status := range 600 {
+		_, retry := p.Next(webhook.RetryInput{Now: now, CreatedAt: now, Attempts: 1, Status: status})
+		final := status >= 400 && status <= 499 && status != 408 && status != 425 && status != 429
+		assert.Equal(t, !final, retry, "status %d", status)
+	}
+}
