@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -42,6 +43,7 @@ type ratio struct {
 // does not change it.
 func (c comparison) run(ctx context.Context, on *cluster, o options) error {
 	figures := make(map[string][]float64)
+	cpu := make(map[string][]cpuTime)
 	for round := range o.rounds {
 		// The order rotates and turns, so that no side always has the same neighbour
 		// before it.
@@ -52,20 +54,27 @@ func (c comparison) run(ctx context.Context, on *cluster, o options) error {
 		first := round / 2 % len(order)
 		order = append(order[first:], order[:first]...)
 		for _, s := range order {
-			perSecond, err := c.measure(ctx, on, s, round, o)
+			f, err := c.measure(ctx, on, s, round, o)
 			if err != nil {
 				return fmt.Errorf("%s, %s, round %d: %w", c.name, s.name, round+1, err)
 			}
-			figures[s.name] = append(figures[s.name], perSecond)
+			figures[s.name] = append(figures[s.name], f.perSecond)
+			cpu[s.name] = append(cpu[s.name], f.cpu)
 		}
 	}
 
-	fmt.Printf("\n%s, %s per second: median (lowest to highest) of %d rounds\n", c.name, c.unit, o.rounds)
+	fmt.Printf("\n%s, %s per second: median (lowest to highest) of %d rounds; CPU time of each, here and in PostgreSQL\n", c.name, c.unit, o.rounds)
 	for _, s := range c.sides {
 		f := figures[s.name]
-		fmt.Printf("  %-24s %8.0f  (%.0f to %.0f)\n", s.name, median(f), slices.Min(f), slices.Max(f))
+		used := medianCPU(cpu[s.name])
+		spread := fmt.Sprintf("(%.0f to %.0f)", slices.Min(f), slices.Max(f))
+		fmt.Printf("  %-20s %8.0f  %-18s %4d + %d µs\n",
+			s.name, median(f, identity), spread, used.own.Microseconds(), used.server.Microseconds())
 	}
 	for _, r := range c.ratios {
+		if len(figures[r.over]) == 0 || len(figures[r.under]) == 0 {
+			continue // left out by -only
+		}
 		each := make([]float64, o.rounds)
 		for i := range each {
 			each[i] = figures[r.over][i] / figures[r.under][i]
@@ -74,12 +83,18 @@ func (c comparison) run(ctx context.Context, on *cluster, o options) error {
 		if r.target > 0 {
 			note = fmt.Sprintf("  (target %.2f)", r.target)
 		}
-		fmt.Printf("ratio %s %.2f%s\n", r.name, median(each), note)
+		fmt.Printf("ratio %s %.2f%s\n", r.name, median(each, identity), note)
 	}
 	return nil
 }
 
-func (c comparison) measure(ctx context.Context, on *cluster, s side, round int, o options) (perSecond float64, err error) {
+// figure is what one measurement gave.
+type figure struct {
+	perSecond float64
+	cpu       cpuTime // per unit
+}
+
+func (c comparison) measure(ctx context.Context, on *cluster, s side, round int, o options) (f figure, err error) {
 	timed := func(pool *pgxpool.Pool) error {
 		do, err := s.prepare(ctx, pool)
 		if err != nil {
@@ -102,25 +117,33 @@ func (c comparison) measure(ctx context.Context, on *cluster, s side, round int,
 			}
 			defer stop()
 		}
+		before := on.cpuTime()
 		units, took, err := do(ctx)
 		if err != nil {
 			return err
 		}
-		perSecond = float64(units) / took.Seconds()
+		f.perSecond = float64(units) / took.Seconds()
+		f.cpu = on.cpuTime().per(before, units)
 		return nil
 	}
 	if s.connections == 0 {
-		return perSecond, timed(nil)
+		return f, timed(nil)
 	}
 	err = on.withDatabase(ctx, s.connections, timed)
-	return perSecond, err
+	return f, err
 }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+// median of what of makes of each value.
+func median[T any, N cmp.Ordered](all []T, of func(T) N) N {
+	figures := make([]N, len(all))
+	for i := range all {
+		figures[i] = of(all[i])
+	}
+	slices.Sort(figures)
+	return figures[len(figures)/2]
 }
+
+func identity(f float64) float64 { return f }
 
 func startProfile(dir, name string) (stop func(), err error) {
 	f, err := os.Create(filepath.Join(dir, name))
@@ -148,24 +171,24 @@ func watchStatements(ctx context.Context, pool *pgxpool.Pool) (report func(title
 	}
 	return func(title string) {
 		rows, err := pool.Query(ctx, `
-			SELECT calls, rows, total_exec_time, mean_exec_time, wal_bytes::bigint, left(regexp_replace(query, '\s+', ' ', 'g'), 110)
+			SELECT calls, rows, total_plan_time, total_exec_time, wal_bytes::bigint, left(regexp_replace(query, '\s+', ' ', 'g'), 110)
 			FROM pg_stat_statements WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
-			ORDER BY total_exec_time DESC LIMIT 10`)
+			ORDER BY total_plan_time + total_exec_time DESC LIMIT 10`)
 		if err != nil {
 			fmt.Println("statements:", err)
 			return
 		}
 		defer rows.Close()
-		fmt.Printf("\n%s\n  %8s %9s %10s %9s %9s\n", title, "calls", "rows", "total ms", "mean ms", "WAL MB")
+		fmt.Printf("\n%s\n  %8s %9s %10s %9s %9s\n", title, "calls", "rows", "plan ms", "exec ms", "WAL MB")
 		for rows.Next() {
 			var calls, n, wal int64
-			var total, mean float64
+			var planning, executing float64
 			var query string
-			if err := rows.Scan(&calls, &n, &total, &mean, &wal, &query); err != nil {
+			if err := rows.Scan(&calls, &n, &planning, &executing, &wal, &query); err != nil {
 				fmt.Println("statements:", err)
 				return
 			}
-			fmt.Printf("  %8d %9d %10.0f %9.2f %9.1f  %s\n", calls, n, total, mean, float64(wal)/(1<<20), query)
+			fmt.Printf("  %8d %9d %10.0f %9.0f %9.1f  %s\n", calls, n, planning, executing, float64(wal)/(1<<20), query)
 		}
 	}, nil
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,7 +38,10 @@ func (o options) settings() map[string]string {
 	if !o.statements {
 		return nil
 	}
-	return map[string]string{"shared_preload_libraries": "pg_stat_statements"}
+	return map[string]string{
+		"shared_preload_libraries":          "pg_stat_statements",
+		"pg_stat_statements.track_planning": "on",
+	}
 }
 
 func main() {
@@ -47,7 +51,7 @@ func main() {
 	flag.IntVar(&o.events, "events", 20_000, "events delivered per side and round")
 	flag.IntVar(&o.pending, "pending", 100_000, "deliveries that wait while memory is measured")
 	flag.DurationVar(&o.period, "period", 2*time.Second, "how long each side enqueues per round")
-	flag.StringVar(&o.only, "only", "", "run only the comparisons whose name contains this: enqueue, deliver, memory")
+	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, memory")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile per side and round into this directory")
 	flag.BoolVar(&o.statements, "statements", false, "print the costliest statements of each side (pg_stat_statements)")
 	flag.DurationVar(&o.riverFetch, "river-fetch-cooldown", riverFetchCooldown, "River's FetchCooldown")
@@ -83,7 +87,10 @@ func run(ctx context.Context, o options) (err error) {
 		return err
 	}
 	for _, group := range []comparison{enqueueComparison(o), deliverComparison(o)} {
-		if !strings.Contains(group.name, o.only) {
+		group.sides = slices.DeleteFunc(group.sides, func(s side) bool {
+			return !strings.Contains(group.name+"/"+s.name, o.only)
+		})
+		if len(group.sides) == 0 {
 			continue
 		}
 		if err := group.run(ctx, c, o); err != nil {
