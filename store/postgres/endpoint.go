@@ -87,7 +87,8 @@ ORDER BY e.id
 LIMIT $2::integer`
 
 // The counter and what follows it, in one snapshot. Rides on endpoint_revision_idx,
-// in order, and does not touch it when nothing changed.
+// in order, and does not touch it when nothing changed. The limit tells the planner
+// that there is one counter: it would expect thousands, and compile the statement.
 const changedEndpointsSQL = `
 SELECT r.revision, e.id IS NOT NULL,
        coalesce(e.id, '00000000-0000-0000-0000-000000000000'::uuid), coalesce(e.tenant, ''), coalesce(e.url, ''),
@@ -95,7 +96,7 @@ SELECT r.revision, e.id IS NOT NULL,
        e.state_changed_at, coalesce(e.revision, 0),
        coalesce(e.created_at, statement_timestamp()), coalesce(e.updated_at, statement_timestamp()),
        e.deleted_at, e.options, e.secrets, e.headers
-FROM {{schema}}.endpoint_revision r
+FROM (SELECT revision FROM {{schema}}.endpoint_revision LIMIT 1) r
 LEFT JOIN LATERAL (
     SELECT * FROM {{schema}}.endpoint
     WHERE revision > $1::bigint AND r.revision > $1::bigint
