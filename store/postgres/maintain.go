@@ -163,8 +163,7 @@ func sqlState(err error) string {
 	if err == nil {
 		return ""
 	}
-	var pgx *pgconn.PgError
-	if errors.As(err, &pgx) {
+	if pgx, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pgx.Code
 	}
 	var other interface{ SQLState() string }
