@@ -44,7 +44,7 @@ test-modules:
 .PHONY: test-long
 test-long: prepare $(WITH_POSTGRES) ## run each test 20 times, then those behind the build tag "long" (an hour or more)
 	@$(WITH_POSTGRES) $(MAKE) test-modules TESTFLAGS='-count=20 -timeout=90m $(TESTFLAGS)'
-	@$(WITH_POSTGRES) $(MAKE) test-modules TESTFLAGS='-tags=long -count=1 -timeout=90m $(TESTFLAGS)'
+	@$(WITH_POSTGRES) $(MAKE) test-modules WEBHOOK_LONG=1 TESTFLAGS='-tags=long -count=1 -timeout=90m $(TESTFLAGS)'
 
 .PHONY: check
 check: format-check vet lint tidy-check test vuln ## everything that must pass before a change is merged

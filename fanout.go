@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,7 +23,6 @@ type fanOut struct {
 	r       *run
 	wake    chan struct{} // cap 1
 	matcher *endpointMatcher
-	lag     atomic.Int64 // nanoseconds, of the last batch
 }
 
 func newFanOut(r *run) *fanOut {
@@ -75,9 +73,6 @@ func (f *fanOut) drain(ctx context.Context) error {
 			return fmt.Errorf("fan out: %w", err)
 		}
 		f.announce(res.Endpoints, now)
-		if !res.OldestCreatedAt.IsZero() {
-			f.lag.Store(int64(now.Sub(res.OldestCreatedAt)))
-		}
 		if !res.More {
 			return nil
 		}
@@ -171,6 +166,3 @@ func subscription(rec *EndpointRecord) matcher.Endpoint {
 func (m *endpointMatcher) Match(dst []uuid.UUID, e *EventRecord, after uuid.UUID, max int) ([]uuid.UUID, bool) {
 	return m.Matcher.Match(dst, e.Tenant, e.Type, e.Payload, after, max)
 }
-
-// lagNow returns how old the oldest event of the last batch was.
-func (f *fanOut) lagNow() time.Duration { return time.Duration(f.lag.Load()) }

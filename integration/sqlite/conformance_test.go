@@ -72,26 +72,3 @@ func TestConformanceOfAFileWithOneConnection(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, harness(func(t testing.TB) *database { return fileDatabase(t, 1) }))
 }
-
-func TestConformanceInMemory(t *testing.T) {
-	t.Parallel()
-	h := harness(func(t testing.TB) *database {
-		db := open(t, ":memory:")
-		db.SetMaxOpenConns(1)
-		return &database{db: db, connect: func(testing.TB) *sql.DB { return db }}
-	})
-	h.SingleConnection = true
-	storetest.Run(t, h)
-}
-
-func TestConformanceInASharedCache(t *testing.T) {
-	t.Parallel()
-	h := harness(func(t testing.TB) *database {
-		dsn := "file:" + newID().String() + "?mode=memory&cache=shared&_txlock=immediate"
-		connect := func(t testing.TB) *sql.DB { return open(t, dsn) }
-		return &database{db: connect(t), connect: connect}
-	})
-	// A reader in a shared cache waits for a writer's transaction to end.
-	h.SingleConnection = true
-	storetest.Run(t, h)
-}

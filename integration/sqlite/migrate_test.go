@@ -2,6 +2,7 @@ package sqlite_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,9 @@ func TestMigrateTurnsOnWriteAheadLogging(t *testing.T) {
 	assert.Equal(t, "wal", mode)
 }
 
+// migrations is how many the store has.
+const migrations = 2
+
 func TestConcurrentMigrateIsSafe(t *testing.T) {
 	t.Parallel()
 	file := newFile(t)
@@ -51,7 +55,7 @@ func TestConcurrentMigrateIsSafe(t *testing.T) {
 
 	require.NoError(t, errors.Join(errs...))
 	db := open(t, file+options)
-	assert.Equal(t, 1, count(t, db, "SELECT count(*) FROM webhook_migration"))
+	assert.Equal(t, migrations, count(t, db, "SELECT count(*) FROM webhook_migration"))
 }
 
 func TestMigrateDownRemovesEverythingAndUpBringsItBack(t *testing.T) {
@@ -73,7 +77,7 @@ func TestAnUnmigratedDatabaseIsOutdated(t *testing.T) {
 	err := sqlite.New(open(t, newFile(t)+options)).CheckSchema(t.Context())
 
 	require.ErrorIs(t, err, webhook.ErrSchemaOutdated)
-	assert.ErrorContains(t, err, "it has version 0, the code needs 1")
+	assert.ErrorContains(t, err, fmt.Sprintf("it has version 0, the code needs %d", migrations))
 }
 
 func TestADatabaseOfNewerCodeIsRefused(t *testing.T) {
@@ -85,7 +89,7 @@ func TestADatabaseOfNewerCodeIsRefused(t *testing.T) {
 	require.ErrorIs(t, store.CheckSchema(t.Context()), webhook.ErrSchemaNewer)
 	err = store.Migrate(t.Context())
 	require.ErrorIs(t, err, webhook.ErrSchemaNewer)
-	assert.ErrorContains(t, err, "it has version 99, the code knows 1")
+	assert.ErrorContains(t, err, fmt.Sprintf("it has version 99, the code knows %d", migrations))
 	require.ErrorIs(t, store.MigrateTo(t.Context(), 0), webhook.ErrSchemaNewer)
 }
 

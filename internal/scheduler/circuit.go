@@ -89,23 +89,23 @@ type CircuitChange struct {
 // CircuitSnapshot is the stored state of a circuit.
 type CircuitSnapshot struct {
 	// ClosedAt is when the circuit last closed. Zero: never opened.
-	ClosedAt time.Time
+	ClosedAt time.Time `json:"closed_at,omitzero"`
 	// Failures is the number of failures in a row.
-	Failures int
+	Failures int `json:"failures,omitzero"`
 	// Flaps counts how often the circuit opened again shortly after closing.
-	Flaps int
+	Flaps int `json:"flaps,omitzero"`
 	// OpenedAt is when the present open period began. Zero while closed.
-	OpenedAt time.Time
+	OpenedAt time.Time `json:"opened_at,omitzero"`
 	// OpenUntil is when the probe may go. Zero while closed.
-	OpenUntil time.Time
+	OpenUntil time.Time `json:"open_until,omitzero"`
 	// ProbeUntil is the lease of a probe that is out. Zero: none.
-	ProbeUntil time.Time
+	ProbeUntil time.Time `json:"probe_until,omitzero"`
 	// State is the state at the time of the snapshot.
-	State CircuitState
+	State CircuitState `json:"state,omitzero"`
 	// Step is the step of slow start, from 1. Zero: not in slow start.
-	Step int
+	Step int `json:"step,omitzero"`
 	// StepSince is when the step began.
-	StepSince time.Time
+	StepSince time.Time `json:"step_since,omitzero"`
 	// Trips counts the openings in a row, which set the open time.
-	Trips int
+	Trips int `json:"trips,omitzero"`
 }

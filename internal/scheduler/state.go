@@ -6,21 +6,22 @@ import "time"
 // an endpoint.
 type Snapshot struct {
 	// AdaptiveRate is the rate that the adaptive limit found. Zero: none.
-	AdaptiveRate float64
+	AdaptiveRate float64 `json:"adaptive_rate,omitzero"`
 	// At is when the snapshot was taken.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 	// Attempts and Retries are those of the last 60 s: the retry budget.
-	Attempts, Retries int
+	Attempts int `json:"attempts,omitzero"`
+	Retries  int `json:"retries,omitzero"`
 	// Circuit is the circuit's state; the zero value is a closed circuit.
-	Circuit CircuitSnapshot
+	Circuit CircuitSnapshot `json:"circuit,omitzero"`
 	// LastSuccess is when the endpoint last answered with success.
-	LastSuccess time.Time
+	LastSuccess time.Time `json:"last_success,omitzero"`
 	// Latency is the moving average.
-	Latency time.Duration
+	Latency time.Duration `json:"latency,omitzero"`
 	// ThrottledUntil is until when a 429 holds the endpoint back.
-	ThrottledUntil time.Time
+	ThrottledUntil time.Time `json:"throttled_until,omitzero"`
 	// Tokens is the level of the rate limit's bucket, if the endpoint has one.
-	Tokens float64
+	Tokens float64 `json:"tokens,omitzero"`
 }
 
 // State is an endpoint as the scheduler sees it now.
