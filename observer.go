@@ -23,4 +23,7 @@ type AttemptReport struct {
 	Reason string
 	// NextAttemptAt is when a pending delivery is due again.
 	NextAttemptAt time.Time
+	// Uncounted is true of an attempt that failed through no fault of the endpoint
+	// and uses up none of the delivery's attempts: see [ErrorClass].
+	Uncounted bool
 }

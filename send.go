@@ -15,10 +15,6 @@ import (
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// heldFor is how long a delivery waits that cannot be sent through no fault of
-// its endpoint: a secret that cannot be opened, a signer that fails.
-const heldFor = time.Minute
-
 // sent is what became of one claimed delivery: what to record, and what to tell
 // the scheduler.
 type sent struct {
@@ -37,7 +33,7 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
 		endpoint: c.EndpointID,
 		Result:   scheduler.Result{Flight: flight, Outcome: s.outcome, RetryAfter: s.retryAfter},
 	}
-	if s.result.Attempt != nil {
+	if s.result.Attempt != nil && !s.result.Uncounted {
 		res.Latency = s.result.Attempt.Latency
 	}
 	if s.result.State == StatePending {
@@ -55,12 +51,13 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
 // send makes one attempt. A panic in the signer, the transport or another part
 // that the host gave holds the delivery back and nothing else.
 func (r *run) send(c *Claimed, lease Lease) (s sent) {
+	started := r.d.clock.now()
 	defer func() {
 		if v := recover(); v != nil {
 			// The value may hold anything, a payload too.
 			r.core.log.Error("webhook: panic during an attempt", "delivery", c.DeliveryID,
 				"endpoint", c.EndpointID, "panic", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
-			s = sent{result: handedBack(c, lease, r.d.clock.now().Add(heldFor))}
+			s = r.holdBack(c, lease, started, fmt.Errorf("panic during the attempt: %T", v))
 		}
 	}()
 
@@ -68,18 +65,17 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	if err != nil || t == nil {
 		// The database is away, or the endpoint's row is gone: not the endpoint's
 		// fault, and nothing went out.
-		r.held(c, "read the endpoint", err)
-		return sent{result: handedBack(c, lease, r.d.clock.now().Add(backoffMax))}
+		r.logHeld(c, "read the endpoint", err)
+		return sent{result: handedBack(c, lease, started.Add(backoffMax))}
 	}
 	if !t.sendable() {
 		return sent{result: handedBack(c, lease, c.DueAt)}
 	}
 	timeout := r.timeout(t)
-	now := r.d.clock.now()
-	req, err := r.core.buildRequest(r.attemptCtx, t, c, now, timeout)
+	req, err := r.request(t, c, started, timeout)
 	if err != nil {
-		r.held(c, "build the request", err)
-		return sent{result: handedBack(c, lease, now.Add(heldFor))}
+		r.logHeld(c, "build the request", err)
+		return r.holdBack(c, lease, started, err)
 	}
 	if err := r.mayStart(lease, timeout); err != nil {
 		return sent{result: handedBack(c, lease, c.DueAt)}
@@ -96,7 +92,16 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	if res.Status == http.StatusUnauthorized && r.core.auth != nil {
 		invalidateAuth(r.core.auth, t.authInput())
 	}
-	return r.judge(c, lease, now, res)
+	return r.judge(c, lease, started, res)
+}
+
+// request builds the request of an attempt. A key management service or an
+// authorisation server that does not answer holds it up no longer than the
+// receiver could.
+func (r *run) request(t *target, c *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
+	ctx, cancel := context.WithTimeout(r.attemptCtx, timeout)
+	defer cancel()
+	return r.core.buildRequest(ctx, t, c, now, timeout)
 }
 
 // timeout is the time limit of an attempt. One that left no room in the lease
@@ -125,15 +130,18 @@ func (r *run) mayStart(lease Lease, timeout time.Duration) error {
 // judge decides what follows from a request (DESIGN.md §4).
 func (r *run) judge(c *Claimed, lease Lease, started time.Time, res egress.Result) sent {
 	now := r.d.clock.now()
-	switch ErrorClass(res.Class) {
+	a := attemptOf(c, started, &res)
+	switch a.Class {
 	case ClassCancelled:
-		return sent{result: handedBack(c, lease, c.DueAt)}
+		if !res.Sent {
+			return sent{result: handedBack(c, lease, c.DueAt)}
+		}
+		return uncounted(c, lease, a, c.DueAt)
 	case ClassProxy:
-		r.held(c, "reach the egress proxy", res.Err)
-		return sent{result: handedBack(c, lease, now.Add(heldFor))}
+		r.logHeld(c, "reach the egress proxy", res.Err)
+		return uncounted(c, lease, a, now.Add(holdTime(now.Sub(c.CreatedAt))))
 	}
 
-	a := attemptOf(c, started, &res)
 	s := sent{result: Result{Lease: lease, Attempt: a}, outcome: scheduler.Failure}
 	switch {
 	case a.Class == ClassNone:
@@ -191,15 +199,6 @@ func (r *run) handBack(c *Claimed, token uuid.UUID) {
 	r.recorder.add(handedBack(c, Lease{DeliveryID: c.DeliveryID, Token: token}, c.DueAt))
 }
 
-// held logs why a delivery waits that is not its endpoint's doing.
-func (r *run) held(c *Claimed, doing string, err error) {
-	if r.attemptCtx.Err() != nil || errors.Is(err, context.Canceled) {
-		return
-	}
-	r.core.log.Error("webhook: delivery held: cannot "+doing, "delivery", c.DeliveryID, "endpoint", c.EndpointID,
-		"tenant", c.Event.Tenant, "error", err)
-}
-
 // disable switches an endpoint off at its own request.
 func (r *run) disable(id uuid.UUID, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.attemptCtx), r.cfg.RequestTimeout)
@@ -228,6 +227,7 @@ func (r *run) report(c *Claimed, res *Result) {
 		slog.Int("status", a.Status),
 		slog.String("class", string(a.Class)),
 		slog.String("state", string(res.State)),
+		slog.Bool("counted", !res.Uncounted),
 	)
 	if r.cfg.Observer == nil {
 		return
@@ -244,5 +244,6 @@ func (r *run) report(c *Claimed, res *Result) {
 		State:         res.State,
 		Reason:        res.Reason,
 		NextAttemptAt: res.NextAttemptAt,
+		Uncounted:     res.Uncounted,
 	})
 }

@@ -264,9 +264,13 @@ type Result struct {
 	NextAttemptAt time.Time
 	Lane          Lane
 	Reason        string
-	// Attempt is nil when no request went out: the delivery is handed back, and
+	// Attempt is nil when the delivery is handed back and there is nothing to tell:
 	// no attempt is counted.
 	Attempt *Attempt
+	// Uncounted makes Attempt one that is logged and is the delivery's latest, but
+	// does not count: the delivery's Attempts stays as it is, and so the next
+	// attempt has the same number. Without an Attempt it means nothing.
+	Uncounted bool
 }
 
 // RecordResult tells which results came too late.
@@ -358,7 +362,8 @@ type LogStore interface {
 	// ListDeliveries returns deliveries, finished or not, newest first by id.
 	ListDeliveries(ctx context.Context, p ListDeliveriesParams) ([]Delivery, error)
 
-	// ListAttempts returns a delivery's attempts in the order of their numbers.
+	// ListAttempts returns a delivery's attempts in the order of their numbers, and
+	// those of one number in the order of their starts.
 	ListAttempts(ctx context.Context, scope Scope, deliveryID uuid.UUID) ([]Attempt, error)
 }
 

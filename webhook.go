@@ -144,7 +144,9 @@ type Delivery struct {
 }
 
 // ErrorClass says what kind of thing went wrong with an attempt. Empty means
-// that nothing did.
+// that nothing did. Attempts of the classes cancelled, proxy and internal are in
+// the log, so that it shows why a delivery waits, but are nobody's failures: they
+// are not counted, use up no retry, and the next attempt has the same number.
 type ErrorClass string
 
 // The error classes (DESIGN.md §4). Customers may see them; the detail behind
@@ -164,7 +166,7 @@ const (
 	ClassRedirect  ErrorClass = "redirect"  // a status of 300 to 399; never followed
 	ClassCancelled ErrorClass = "cancelled" // our own shutdown ended the attempt
 	ClassProxy     ErrorClass = "proxy"     // the egress proxy failed; not the endpoint's fault
-	ClassInternal  ErrorClass = "internal"  // our own fault, such as a secret that cannot be opened
+	ClassInternal  ErrorClass = "internal"  // our own fault, such as a secret that cannot be opened; nothing was sent
 )
 
 // Attempt is one HTTP request of a delivery, as kept in the log.
@@ -173,7 +175,8 @@ type Attempt struct {
 	EventID    uuid.UUID
 	EndpointID uuid.UUID
 	Tenant     string
-	// Number counts from 1 within the delivery's run.
+	// Number counts from 1 within the delivery's run. An attempt that is not
+	// counted has the number of the next one that is.
 	Number    int
 	StartedAt time.Time
 	Latency   time.Duration

@@ -226,7 +226,9 @@ func (s *Store) logAttempt(r webhook.Result, late bool) {
 // settle applies a result to the delivery that its lease holds.
 func (s *Store) settle(d *delivery, r webhook.Result, now time.Time) {
 	if r.Attempt != nil {
-		d.Attempts++
+		if !r.Uncounted {
+			d.Attempts++
+		}
 		d.LastStatus = r.Attempt.Status
 		d.LastClass = r.Attempt.Class
 	}

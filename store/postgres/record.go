@@ -17,16 +17,16 @@ import (
 const recordSQL = `
 WITH done AS MATERIALIZED (
     SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::smallint[], $8::text[])
-        AS r (id, token, state, reason, tried, status, class)
+        AS r (id, token, state, reason, counted, status, class)
 ), again AS MATERIALIZED (
     SELECT * FROM unnest($9::uuid[], $10::uuid[], $11::timestamptz[], $12::smallint[], $13::smallint[], $14::smallint[], $15::text[])
-        AS r (id, token, next_attempt_at, lane, tried, status, class)
+        AS r (id, token, next_attempt_at, lane, counted, status, class)
 ), finished AS (
     DELETE FROM {{schema}}.delivery d USING done r
     WHERE d.id = r.id AND d.lease_token = r.token
-    RETURNING d.id, d.event_id, d.endpoint_id, d.created_at, d.run, d.attempts + r.tried AS attempts,
-              CASE r.tried WHEN 0 THEN d.last_status ELSE r.status END AS last_status,
-              CASE r.tried WHEN 0 THEN d.last_class ELSE r.class END AS last_class,
+    RETURNING d.id, d.event_id, d.endpoint_id, d.created_at, d.run, d.attempts + r.counted AS attempts,
+              CASE r.status WHEN -1 THEN d.last_status ELSE r.status END AS last_status,
+              CASE r.status WHEN -1 THEN d.last_class ELSE r.class END AS last_class,
               r.state, r.reason, r.token, d.tenant, d.event_type
 ), delivered AS (
     INSERT INTO {{schema}}.delivery_log
@@ -40,9 +40,9 @@ WITH done AS MATERIALIZED (
     FROM finished WHERE state <> 'delivered'
 ), pending AS (
     UPDATE {{schema}}.delivery d
-    SET next_attempt_at = r.next_attempt_at, lane = r.lane, attempts = d.attempts + r.tried,
-        last_status = CASE r.tried WHEN 0 THEN d.last_status ELSE r.status END,
-        last_class = CASE r.tried WHEN 0 THEN d.last_class ELSE r.class END,
+    SET next_attempt_at = r.next_attempt_at, lane = r.lane, attempts = d.attempts + r.counted,
+        last_status = CASE r.status WHEN -1 THEN d.last_status ELSE r.status END,
+        last_class = CASE r.status WHEN -1 THEN d.last_class ELSE r.class END,
         lease_token = NULL, lease_until = '-infinity'
     FROM again r
     WHERE d.id = r.id AND d.lease_token = r.token
@@ -116,8 +116,8 @@ FROM gone`
 // outcomes are the results of one kind, as columns.
 type outcomes struct {
 	ids, tokens []uuid.UUID
-	tried       []int16 // 1 where an attempt was made
-	statuses    []int16
+	counted     []int16 // 1 where an attempt counts
+	statuses    []int16 // noAttempt where there is none
 	classes     []string
 
 	states, reasons []string    // finished deliveries only
@@ -125,16 +125,23 @@ type outcomes struct {
 	lanes           []int16     // pending ones only
 }
 
+// noAttempt stands for the status of a result without an attempt.
+const noAttempt = -1
+
 func (o *outcomes) add(r *webhook.Result) {
 	o.ids = append(o.ids, r.DeliveryID)
 	o.tokens = append(o.tokens, r.Token)
 	if r.Attempt == nil {
-		o.tried = append(o.tried, 0)
-		o.statuses = append(o.statuses, 0)
+		o.counted = append(o.counted, 0)
+		o.statuses = append(o.statuses, noAttempt)
 		o.classes = append(o.classes, "")
 		return
 	}
-	o.tried = append(o.tried, 1)
+	counted := int16(1)
+	if r.Uncounted {
+		counted = 0
+	}
+	o.counted = append(o.counted, counted)
 	o.statuses = append(o.statuses, int16(r.Attempt.Status))
 	o.classes = append(o.classes, text(string(r.Attempt.Class)))
 }
@@ -242,9 +249,9 @@ func (s *core) record(ctx context.Context, p webhook.RecordParams) (webhook.Reco
 	args := append([]any{
 		micros(p.Now),
 		e.uuids(done.ids), e.uuids(done.tokens), e.texts(done.states), e.texts(done.reasons),
-		e.int16s(done.tried), e.int16s(done.statuses), e.texts(done.classes),
+		e.int16s(done.counted), e.int16s(done.statuses), e.texts(done.classes),
 		e.uuids(again.ids), e.uuids(again.tokens), e.times(again.next), e.int16s(again.lanes),
-		e.int16s(again.tried), e.int16s(again.statuses), e.texts(again.classes),
+		e.int16s(again.counted), e.int16s(again.statuses), e.texts(again.classes),
 	}, log.args(e)...)
 	lost, err := s.collectLeases(ctx, &s.sql.record, args...)
 	if err != nil {

@@ -16,7 +16,7 @@ const (
 	updatePending query = `
 		UPDATE {{prefix}}delivery
 		SET lane = ?, next_attempt_at = ?, lease_until = 0, lease_token = x'',
-			attempts = attempts + 1, last_status = ?, last_class = ?
+			attempts = attempts + ?, last_status = ?, last_class = ?
 		WHERE id = ? AND lease_token = ?`
 
 	updateHandedBack query = `
@@ -29,14 +29,13 @@ const (
 	insertLog  query = `INSERT INTO {{prefix}}delivery_log ` + finishedRow
 	insertDead query = `INSERT INTO {{prefix}}delivery_dead ` + finishedRow
 
-	// The attempt that ends a delivery, if there is one, is counted and is the
-	// last one.
+	// The attempt that ends a delivery, if there is one, is the last one.
 	finishedRow query = `
 		(id, event_seq, event_id, endpoint_id, run, tenant, event_type, state, reason, attempts,
 		created_at, finished_at, last_status, last_class)
 		SELECT id, event_seq, event_id, endpoint_id, run, tenant, event_type, ?1, ?2, attempts + ?3,
-			created_at, ?4, iif(?3, ?5, last_status), iif(?3, ?6, last_class)
-		FROM {{prefix}}delivery WHERE id = ?7 AND lease_token = ?8`
+			created_at, ?4, iif(?5, ?6, last_status), iif(?5, ?7, last_class)
+		FROM {{prefix}}delivery WHERE id = ?8 AND lease_token = ?9`
 
 	insertAttempt query = `
 		INSERT INTO {{prefix}}attempt
@@ -138,29 +137,34 @@ func (r *recorder) apply(ctx context.Context, res *webhook.Result) (held bool, e
 				blob(res.DeliveryID), blob(res.Token)))
 		}
 		return changed(r.pending.ExecContext(ctx, int(res.Lane), micros(res.NextAttemptAt),
-			res.Attempt.Status, string(res.Attempt.Class), blob(res.DeliveryID), blob(res.Token)))
+			counted(res), res.Attempt.Status, string(res.Attempt.Class), blob(res.DeliveryID), blob(res.Token)))
 	}
-	var attempts, status int
-	var class string
+	f := finish{id: res.DeliveryID, token: blob(res.Token), state: res.State, reason: res.Reason}
 	if res.Attempt != nil {
-		attempts, status, class = 1, res.Attempt.Status, string(res.Attempt.Class)
+		f.attempted, f.attempts = true, counted(res)
+		f.status, f.class = res.Attempt.Status, string(res.Attempt.Class)
 	}
-	return r.finish(ctx, finish{
-		id: res.DeliveryID, token: blob(res.Token),
-		state: res.State, reason: res.Reason,
-		attempts: attempts, status: status, class: class,
-	})
+	return r.finish(ctx, f)
+}
+
+// counted is by how much the attempt of a result raises their number.
+func counted(res *webhook.Result) int {
+	if res.Uncounted {
+		return 0
+	}
+	return 1
 }
 
 // finish is how a delivery ends.
 type finish struct {
-	id       uuid.UUID
-	token    []byte
-	state    webhook.DeliveryState
-	reason   string
-	attempts int // 1 when an attempt ended it, otherwise 0
-	status   int
-	class    string
+	id        uuid.UUID
+	token     []byte
+	state     webhook.DeliveryState
+	reason    string
+	attempted bool // an attempt ended it, of the status and class
+	attempts  int  // 1 when that attempt counts, otherwise 0
+	status    int
+	class     string
 }
 
 // finish moves the delivery out of the unfinished ones.
@@ -170,7 +174,7 @@ func (r *recorder) finish(ctx context.Context, f finish) (held bool, err error) 
 		insert, reason = r.log, ""
 	}
 	held, err = changed(insert.ExecContext(ctx, string(f.state), reason, f.attempts, r.now,
-		f.status, f.class, blob(f.id), f.token))
+		f.attempted, f.status, f.class, blob(f.id), f.token))
 	if err != nil || !held {
 		return held, err
 	}

@@ -272,6 +272,13 @@ func brokenClaims() []broken {
 
 func brokenResults() []broken {
 	return []broken{
+		{"counts every attempt", eachResult(func(r *webhook.Result) { r.Uncounted = false }),
+			[]string{"an attempt that does not count is logged and uses up nothing"}},
+		{"does not log attempts that do not count", eachResult(func(r *webhook.Result) {
+			if r.Uncounted {
+				r.Attempt = nil
+			}
+		}), []string{"an attempt that does not count is logged and uses up nothing"}},
 		{"does not fence results", func(s *store) {
 			h := watchClaims(s)
 			s.record = func(ctx context.Context, p webhook.RecordParams) (webhook.RecordResult, error) {

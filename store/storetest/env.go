@@ -427,6 +427,14 @@ func retry(l leased, startedAt, next time.Time) webhook.Result {
 	}
 }
 
+func uncounted(l leased, startedAt, next time.Time) webhook.Result {
+	a := attempt(l, startedAt, 0)
+	a.Class, a.Error = webhook.ClassInternal, "secret is unreadable"
+	r := handBack(l, next)
+	r.Attempt, r.Uncounted = a, true
+	return r
+}
+
 func handBack(l leased, next time.Time) webhook.Result {
 	return webhook.Result{Lease: l.lease(), State: webhook.StatePending, NextAttemptAt: next, Lane: l.Lane}
 }

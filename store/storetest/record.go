@@ -58,6 +58,34 @@ func recordTests[Tx any]() []test[Tx] {
 			e.truth(!again.TakenOver, "a delivery that was handed back says that it was taken over")
 			e.equal(0, again.Attempts, "attempts of the new claim")
 		}},
+		{name: "an attempt that does not count is logged and uses up nothing", run: func(e *env[Tx]) {
+			endpoint := e.delivery("acme")
+			held := e.claimOne(e.now, endpoint, webhook.LaneFirst)
+			e.equal(0, len(e.record(e.at(time.Second), uncounted(held, e.now, e.at(time.Minute))).Lost), "leases lost")
+			e.equal(webhook.Delivery{
+				ID: held.DeliveryID, EventID: held.Event.ID, EndpointID: held.EndpointID, Tenant: "acme", EventType: "order.created",
+				State: webhook.StatePending, NextAttemptAt: e.at(time.Minute), CreatedAt: e.now, LastClass: webhook.ClassInternal,
+			}, e.getDelivery(held.DeliveryID), "delivery")
+
+			again := e.claimOne(e.at(time.Minute), endpoint, webhook.LaneFirst)
+			e.equal(0, again.Attempts, "attempts of the new claim")
+			e.record(e.at(time.Minute), retry(again, e.at(time.Minute), e.at(time.Hour)))
+			last := e.claimOne(e.at(time.Hour), endpoint, webhook.LaneRetry)
+			e.equal(1, last.Attempts, "attempts of the last claim")
+			given := uncounted(last, e.at(time.Hour), time.Time{})
+			given.State, given.Reason = webhook.StateCancelled, "withdrawn"
+			e.record(e.at(time.Hour), given)
+
+			d := e.getDelivery(held.DeliveryID)
+			e.equal([3]any{webhook.StateCancelled, 1, webhook.ClassInternal}, [3]any{d.State, d.Attempts, d.LastClass}, "state, attempts and last class")
+			var numbers []int
+			var classes []webhook.ErrorClass
+			for _, a := range e.attempts(held.DeliveryID) {
+				numbers, classes = append(numbers, a.Number), append(classes, a.Class)
+			}
+			e.equal([]int{1, 1, 2}, numbers, "numbers of the attempts logged")
+			e.equal([]webhook.ErrorClass{webhook.ClassInternal, webhook.ClassHTTP5xx, webhook.ClassInternal}, classes, "their classes")
+		}},
 		{name: "a lease that was handed back is lost", run: func(e *env[Tx]) {
 			held := e.claimOne(e.now, e.delivery("acme"), webhook.LaneFirst)
 			e.record(e.now, handBack(held, e.now))
