@@ -4,7 +4,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,9 +28,19 @@ const (
 	// signalPause is the time in which signals to other dispatchers are gathered.
 	signalPause = 20 * time.Millisecond
 
-	// signalEndpoints is how many endpoints one signal lists at most; more are
-	// left to reconciliation.
+	// cutOffAfterBeats is after how many heartbeats without success a dispatcher
+	// that has others beside it claims nothing more: they may have taken over.
+	cutOffAfterBeats = deadAfterBeats - 1
+
+	// signalEndpoints is how many endpoints one signal lists at most, and
+	// signalBurst how many signals follow one another; beyond that everybody looks
+	// for themselves.
 	signalEndpoints = 300
+	signalBurst     = 10
+
+	// storePatience bounds a call to the store, so that one which hangs does not
+	// keep the dispatcher from ever asking again.
+	storePatience = 30 * time.Second
 
 	// healthBatch is how many endpoints are loaded or saved at a time.
 	healthBatch = 1000
@@ -43,8 +57,12 @@ type cluster struct {
 
 	members atomic.Pointer[[]uuid.UUID]
 
-	mu     sync.Mutex         // protects the work below, which the goroutines take from it
-	toLoad map[uuid.UUID]bool // whether an opening was told
+	// Database time in nanoseconds: when the last heartbeat that got through was
+	// sent, and the last one that told of others.
+	beaten, shared atomic.Int64
+
+	mu     sync.Mutex // protects the work below, which the goroutines take from it
+	toLoad map[uuid.UUID]struct{}
 	toSave map[uuid.UUID]EndpointHealth
 	toTell map[Signal]map[uuid.UUID]struct{}
 
@@ -55,7 +73,7 @@ func newCluster(r *run) *cluster {
 	c := &cluster{
 		r:      r,
 		id:     uuid.New(),
-		toLoad: make(map[uuid.UUID]bool),
+		toLoad: make(map[uuid.UUID]struct{}),
 		toSave: make(map[uuid.UUID]EndpointHealth),
 		toTell: make(map[Signal]map[uuid.UUID]struct{}),
 		load:   make(chan struct{}, 1),
@@ -101,7 +119,7 @@ func (c *cluster) serve(ctx context.Context, work chan struct{}, pause time.Dura
 		if pause > 0 && !c.r.sleep(ctx, pause) {
 			return
 		}
-		if err := do(ctx); err != nil && ctx.Err() == nil {
+		if err := patiently(ctx, storePatience, do); err != nil && ctx.Err() == nil {
 			c.r.core.log.WarnContext(ctx, "webhook: cannot "+doing, "error", err)
 			poke(work)
 			if !wait.sleep(ctx) {
@@ -113,10 +131,23 @@ func (c *cluster) serve(ctx context.Context, work chan struct{}, pause time.Dura
 	}
 }
 
-// beat sends a heartbeat and tells the loop who is alive.
+// patiently bounds how long a call takes.
+func patiently(ctx context.Context, atMost time.Duration, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	return do(ctx)
+}
+
+// beat sends a heartbeat and tells the loop who is alive. One that gets no answer
+// before the others stop waiting is given up.
 func (c *cluster) beat(ctx context.Context) error {
 	if c.store == nil {
 		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(deadAfterBeats*c.r.cfg.HeartbeatInterval, time.Second))
+	defer cancel()
+	if err := c.r.d.clock.settle(ctx); err != nil {
+		return err
 	}
 	now := c.r.d.clock.now()
 	members, err := c.store.Heartbeat(ctx, HeartbeatParams{
@@ -125,12 +156,31 @@ func (c *cluster) beat(ctx context.Context) error {
 		Dispatcher: c.id,
 	})
 	if err != nil {
-		// Nobody is given up because of our own trouble.
+		// Nobody else is taken for dead because of our own trouble.
 		return err
+	}
+	c.beaten.Store(now.UnixNano())
+	if len(members) > 1 {
+		c.shared.Store(now.UnixNano())
 	}
 	c.members.Store(&members)
 	poke(c.r.loop.membersC)
 	return nil
+}
+
+// cutOff reports whether the other dispatchers may have taken this one for dead,
+// because its heartbeats do not get through or because it stood still. It then
+// claims nothing, or two would send to each of its endpoints, with caps and
+// circuits of their own. But sending counts for more than caps: one that has known
+// of no other for a while goes on, since nobody would take its place, and after
+// the time of a lease so does everyone, since it may be the same with the others.
+func (c *cluster) cutOff(now time.Time) bool {
+	lease := c.r.cfg.Lease
+	if c.store == nil || now.Sub(time.Unix(0, c.shared.Load())) > 2*lease {
+		return false
+	}
+	silent := now.Sub(time.Unix(0, c.beaten.Load()))
+	return silent > cutOffAfterBeats*c.r.cfg.HeartbeatInterval && silent <= lease
 }
 
 // leave saves what is left to save and makes room for the others.
@@ -149,15 +199,14 @@ func (c *cluster) leave(ctx context.Context) {
 	}
 }
 
-// wantHealth has the health of endpoints loaded and given to the loop; opened
-// says that another dispatcher told of their circuits' opening.
-func (c *cluster) wantHealth(ids []uuid.UUID, opened bool) {
+// wantHealth has the health of endpoints loaded and given to the loop.
+func (c *cluster) wantHealth(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
 	c.mu.Lock()
 	for _, id := range ids {
-		c.toLoad[id] = c.toLoad[id] || opened
+		c.toLoad[id] = struct{}{}
 	}
 	c.mu.Unlock()
 	poke(c.load)
@@ -169,22 +218,18 @@ func (c *cluster) loadAll(ctx context.Context) error {
 		if len(wanted) == 0 {
 			return nil
 		}
-		ids := make([]uuid.UUID, 0, len(wanted))
-		for id := range wanted {
-			ids = append(ids, id)
-		}
+		ids := slices.Collect(maps.Keys(wanted))
+		before := c.r.leases.heldFor(ids)
 		health, err := c.store.LoadHealth(ctx, LoadHealthParams{Now: c.r.d.clock.now(), Endpoints: ids})
 		if err != nil {
-			c.mu.Lock()
-			for id, opened := range wanted {
-				c.toLoad[id] = c.toLoad[id] || opened
-			}
-			c.mu.Unlock()
+			c.wantHealth(ids)
 			return err
 		}
+		after := c.r.leases.heldFor(ids)
 		loaded := make([]loadedHealth, len(health))
 		for i, h := range health {
-			loaded[i] = loadedHealth{EndpointHealth: h, opened: wanted[h.EndpointID]}
+			id := h.EndpointID
+			loaded[i] = loadedHealth{EndpointHealth: h, own: max(before[id], after[id])}
 		}
 		c.r.loop.healthLoaded(loaded)
 	}
@@ -194,7 +239,7 @@ func (c *cluster) loadAll(ctx context.Context) error {
 type loadedHealth struct {
 	EndpointHealth
 
-	opened bool // another dispatcher told that the circuit opened
+	own int // of Leased, those of this dispatcher
 }
 
 // snapshot reads the stored state; false when there is none that can be read.
@@ -283,16 +328,18 @@ func (c *cluster) signal(s Signal, ids ...uuid.UUID) {
 
 // tellAll sends the signals. One that fails is not repeated: polling covers it.
 func (c *cluster) tellAll(ctx context.Context) error {
-	for s, set := range take(&c.mu, c.toTell, len(c.toTell)+8) {
-		ids := make([]uuid.UUID, 0, len(set))
-		for id := range set {
-			ids = append(ids, id)
+	var errs []error
+	for s, set := range take(&c.mu, c.toTell, math.MaxInt) {
+		ids := slices.Collect(maps.Keys(set))
+		if len(ids) > signalBurst*signalEndpoints {
+			errs = append(errs, c.notifier.Notify(ctx, s))
+			continue
 		}
-		if err := c.notifier.Notify(ctx, s.about(ids)); err != nil {
-			return err
+		for some := range slices.Chunk(ids, signalEndpoints) {
+			errs = append(errs, c.notifier.Notify(ctx, s.about(some)))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // take removes up to n entries of a map and returns them.
@@ -310,12 +357,9 @@ func take[K comparable, V any](mu *sync.Mutex, from map[K]V, n int) map[K]V {
 	return taken
 }
 
-// about adds a list of endpoints to a signal. Too long a list is left out, which
-// means any endpoint.
+// about adds a list of endpoints to a signal. One without a list is about any
+// endpoint.
 func (s Signal) about(ids []uuid.UUID) Signal {
-	if len(ids) > signalEndpoints {
-		return s
-	}
 	raw := make([]byte, 0, 16*len(ids))
 	for _, id := range ids {
 		raw = append(raw, id[:]...)

@@ -2,6 +2,8 @@ package webhook_test
 
 import (
 	"context"
+	"encoding/base64"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/webhooktest"
 )
 
 // tally is a receiver that counts requests per event and the most at once.
@@ -210,5 +213,133 @@ func TestTheFirstEventOfANewEndpointDoesNotWaitForAPoll(t *testing.T) {
 		d := h.settled(h.enqueue(paid(`{}`)), 1)[0]
 		assert.Equal(t, webhook.StateDelivered, d.State)
 		require.NoError(t, h.hooks.Endpoints().Delete(t.Context(), webhook.AllTenants(), ep.ID))
+	}
+}
+
+// foreign is a dispatcher that exists in the store only.
+type foreign struct {
+	h *host
+	e webhook.Endpoint
+}
+
+// says stores a state of the endpoint's circuit and tells the others.
+func (f foreign) says(state []byte) {
+	f.h.t.Helper()
+	ctx := f.h.t.Context()
+	require.NoError(f.h.t, f.h.store.SaveHealth(ctx, []webhook.EndpointHealth{
+		{EndpointID: f.e.ID, UpdatedAt: time.Now(), State: state},
+	}))
+	raw := base64.RawURLEncoding.EncodeToString(f.e.ID[:])
+	require.NoError(f.h.t, f.h.store.Notify(ctx, webhook.SignalOpened+" "+webhook.Signal(raw)))
+}
+
+func circuitState(state, fields string) []byte {
+	now := time.Now()
+	return fmt.Appendf(nil, `{"At":%q,"Circuit":{"State":%s,"OpenedAt":%q,"OpenUntil":%q,"Trips":1%s}}`,
+		now.Format(time.RFC3339Nano), state, now.Format(time.RFC3339Nano), now.Add(time.Hour).Format(time.RFC3339Nano), fields)
+}
+
+func TestAnOpeningIsToldAndAClosingIsNot(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	c := newTally(t, 0)
+	other := newTally(t, 0)
+	e := h.endpoint(c.URL)
+	h.endpoint(other.URL)
+	h.dispatch(webhook.DispatcherConfig{PollInterval: 10 * time.Millisecond})
+	h.settled(h.enqueue(paid(`{}`)), 2)
+
+	// Told of an opening it stops; when exactly, only its stopping tells.
+	foreign{h, e}.says(circuitState("1", ""))
+	var held uuid.UUID
+	for until := time.Now().Add(10 * time.Second); len(h.in(held, webhook.StatePending)) == 0; {
+		require.Negative(t, time.Since(until), "it stops")
+		held = h.enqueue(paid(`{}`))
+		h.reaches(held, webhook.StateDelivered)
+	}
+	_, before := c.total()
+
+	foreign{h, e}.says(circuitState("0", ""))
+	for range 5 {
+		h.reaches(h.enqueue(paid(`{}`)), webhook.StateDelivered) // at the other endpoint
+	}
+	_, after := c.total()
+	assert.Equal(t, before, after, "a closing that is told changes nothing")
+	assert.Len(t, h.in(held, webhook.StatePending), 1)
+}
+
+// in lists the event's deliveries in a state.
+func (h *host) in(event uuid.UUID, state webhook.DeliveryState) []webhook.Delivery {
+	h.t.Helper()
+	list, err := h.hooks.Backend().ListDeliveries(h.t.Context(), webhook.ListDeliveriesParams{
+		Scope: webhook.AllTenants(), EventID: event, State: state, Limit: 10,
+	})
+	require.NoError(h.t, err)
+	return list
+}
+
+// faint is a store whose heartbeats may be kept from getting through.
+type faint struct {
+	*webhooktest.Store
+
+	mute, muted atomic.Bool
+	known       atomic.Int64 // members told last
+}
+
+func (s *faint) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+	if s.mute.Load() {
+		s.muted.Store(true)
+		<-ctx.Done() // a database that hangs
+		return nil, ctx.Err()
+	}
+	members, err := s.Store.Heartbeat(ctx, p)
+	s.known.Store(int64(len(members)))
+	return members, err
+}
+
+func TestADispatcherWithoutHeartbeatLeavesTheEndpointsToTheOthers(t *testing.T) {
+	t.Parallel()
+	const hosts = 8
+	keys := webhook.NewKeyring(webhook.NewKey("test"))
+	h := newHost(t, func(c *webhook.Config) { c.Secrets = keys })
+	store := &faint{Store: h.store}
+	hooks, err := webhook.New(store, webhook.Config{Secrets: keys, Transport: loopback(t)})
+	require.NoError(t, err)
+	t.Cleanup(hooks.Close)
+	w := newWatcher()
+	mute, err := hooks.NewDispatcher(webhook.DispatcherConfig{HeartbeatInterval: 20 * time.Millisecond, PollInterval: 20 * time.Millisecond, Observer: w})
+	require.NoError(t, err)
+	for range hosts {
+		h.endpoint(newTally(t, 0).URL)
+	}
+	h.run(mute)
+	cfg := webhook.DispatcherConfig{HeartbeatInterval: 20 * time.Millisecond, PollInterval: 20 * time.Millisecond}
+	h.dispatch(cfg)
+	require.Eventually(t, func() bool { return store.known.Load() == 2 }, 10*time.Second, time.Millisecond)
+
+	store.mute.Store(true)
+	require.Eventually(t, store.muted.Load, 10*time.Second, time.Millisecond)
+	alone := 0
+	require.Eventually(t, func() bool {
+		if alone++; len(h.alive()) != 1 { // on a busy machine it may be the other one, for a moment
+			alone = 0
+		}
+		return alone == 20
+	}, 10*time.Second, 20*time.Millisecond)
+	meanwhile := make(map[uuid.UUID]bool)
+	for range 10 {
+		id := h.enqueue(paid(`{}`))
+		meanwhile[id] = true
+		h.settled(id, hosts)
+	}
+	for len(w.reports) > 0 {
+		r := <-w.reports
+		assert.NotContains(t, meanwhile, r.EventID, "it sends nothing while the others have taken over")
+	}
+
+	store.mute.Store(false)
+	for until := time.Now().Add(10 * time.Second); len(w.reports) == 0; {
+		require.Negative(t, time.Since(until), "it has its share again")
+		h.settled(h.enqueue(paid(`{}`)), hosts)
 	}
 }

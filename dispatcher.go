@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/offswitch"
+	"github.com/outhook/webhook/internal/scheduler"
 )
 
 // Defaults of [DispatcherConfig] (DESIGN.md §2 and §3).
@@ -57,6 +60,10 @@ type DispatcherConfig struct {
 	// over. Default 2 s.
 	HeartbeatInterval time.Duration
 
+	// Isolation says how far endpoints, hosts and tenants are kept from delaying
+	// one another, beyond the caps below.
+	Isolation IsolationConfig
+
 	// Lease is how long a delivery belongs to the dispatcher that claimed it,
 	// and so how long one that crashed holds it up. Default 90 s; at least twice
 	// RequestTimeout plus 10 s, or three times RequestTimeout where that is less.
@@ -87,6 +94,12 @@ type DispatcherConfig struct {
 
 	// Retry decides when deliveries are retried. Default [DefaultRetrySchedule].
 	Retry RetryPolicy
+
+	// Tenant says what a tenant is allowed, by its plan for example. It is called
+	// for the tenants that have endpoints, and again every minute, from one
+	// goroutine that must not be kept waiting: answer from memory. Nil, and a
+	// panic, mean the zero TenantLimits.
+	Tenant func(tenant string) TenantLimits
 }
 
 // withDefaults returns a copy with the defaults filled in, or an error that
@@ -105,6 +118,9 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	}
 	if err := c.Breaker.validate(); err != nil {
 		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Breaker", Problem: "is unusable: " + err.Error(), cause: err}
+	}
+	if err := c.Isolation.validate(); err != nil {
+		return DispatcherConfig{}, err.in("DispatcherConfig.Isolation")
 	}
 	bad := func(field, problem string) (DispatcherConfig, error) {
 		return DispatcherConfig{}, invalid("DispatcherConfig."+field, problem)
@@ -184,7 +200,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	r := newRun(d)
+	r := newRun(d, offswitch.From(ctx))
 	r.do(ctx)
 	return nil
 }
@@ -226,6 +242,7 @@ type run struct {
 	d    *Dispatcher
 	core *core
 	cfg  *DispatcherConfig
+	off  scheduler.Mechanisms // by tests
 
 	registry *registry
 	cluster  *cluster
@@ -241,8 +258,8 @@ type run struct {
 	stopAttempts context.CancelFunc
 }
 
-func newRun(d *Dispatcher) *run {
-	r := &run{d: d, core: d.core, cfg: &d.cfg, reconciled: make(chan struct{}, 1)}
+func newRun(d *Dispatcher, off scheduler.Mechanisms) *run {
+	r := &run{d: d, core: d.core, cfg: &d.cfg, off: off, reconciled: make(chan struct{}, 1)}
 	r.registry = newRegistry(d.core, func(changed []*target) { r.loop.endpointsChanged(changed) })
 	r.cluster = newCluster(r)
 	r.loop = newLoop(r)

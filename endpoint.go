@@ -30,6 +30,7 @@ const (
 	maxFilterBytes      = 16 << 10
 	maxEndpointTimeout  = 30 * time.Second // DESIGN.md §2
 	maxEndpointInFlight = 10_000
+	maxEndpointRate     = 1e6
 )
 
 // Endpoint is a tenant's URL with the events it subscribes to.
@@ -82,9 +83,28 @@ type EndpointParams struct {
 	// sealed at rest like secrets.
 	Headers map[string]string
 
+	// AdaptiveRate finds a rate limit by itself once the endpoint shows that it is
+	// overloaded, from the throughput that it answered with success. RateLimit,
+	// where it is set, stays the upper bound.
+	AdaptiveRate bool
+
+	// Burst is how many requests may go at once under RateLimit. Zero means one
+	// second's worth, at least 1; at most 10,000.
+	Burst int
+
 	// MaxInFlight caps the requests in flight to this endpoint. Zero means the
 	// dispatcher's [DispatcherConfig.MaxInFlightPerEndpoint].
 	MaxInFlight int
+
+	// NewestFirst drains a backlog from its newest end; the dispatcher's
+	// [IsolationConfig.BacklogFloor] still goes to the oldest. By default the oldest
+	// go first, beside what is new.
+	NewestFirst bool
+
+	// RateLimit is how many requests per second are sent to the endpoint; over it
+	// deliveries wait, and none is dropped. Zero means no limit, or the tenant's
+	// [TenantLimits.EndpointRateLimit]; at most 1,000,000.
+	RateLimit float64
 
 	// Secret signs the requests. Zero means that one is generated. Create and
 	// RotateSecret return it once; reads leave it zero.
@@ -111,14 +131,18 @@ type SecretInfo struct {
 
 // EndpointUpdate says what [Endpoints.Update] changes. Nil fields stay.
 type EndpointUpdate struct {
-	URL         *string
-	Types       []string
-	Description *string
-	Filter      *json.RawMessage
-	Headers     *map[string]string
-	MaxInFlight *int
-	Timeout     *time.Duration
-	TLS         *EndpointTLS // the zero value takes the settings away
+	URL          *string
+	Types        []string
+	Description  *string
+	Filter       *json.RawMessage
+	Headers      *map[string]string
+	AdaptiveRate *bool
+	Burst        *int
+	MaxInFlight  *int
+	NewestFirst  *bool
+	RateLimit    *float64
+	Timeout      *time.Duration
+	TLS          *EndpointTLS // the zero value takes the settings away
 
 	// IfRevision, unless zero, refuses the update with ErrConflict when the
 	// endpoint's revision is a different one.
@@ -130,7 +154,11 @@ func (u EndpointUpdate) applyTo(p *EndpointParams) {
 	set(&p.Description, u.Description)
 	set(&p.Filter, u.Filter)
 	set(&p.Headers, u.Headers)
+	set(&p.AdaptiveRate, u.AdaptiveRate)
+	set(&p.Burst, u.Burst)
 	set(&p.MaxInFlight, u.MaxInFlight)
+	set(&p.NewestFirst, u.NewestFirst)
+	set(&p.RateLimit, u.RateLimit)
 	set(&p.Timeout, u.Timeout)
 	set(&p.TLS, u.TLS)
 	if u.Types != nil {
@@ -147,10 +175,14 @@ func set[T any](dst, src *T) {
 // endpointOptions is the JSON document in EndpointRecord.Options: what no SQL
 // statement needs to see.
 type endpointOptions struct {
-	Description string          `json:"description,omitempty"`
-	Filter      json.RawMessage `json:"filter,omitempty"`
-	MaxInFlight int             `json:"max_in_flight,omitempty"`
-	TimeoutMS   int64           `json:"timeout_ms,omitempty"`
+	Description  string          `json:"description,omitempty"`
+	Filter       json.RawMessage `json:"filter,omitempty"`
+	AdaptiveRate bool            `json:"adaptive_rate,omitempty"`
+	Burst        int             `json:"burst,omitempty"`
+	MaxInFlight  int             `json:"max_in_flight,omitempty"`
+	NewestFirst  bool            `json:"newest_first,omitempty"`
+	RateLimit    float64         `json:"rate_limit,omitempty"`
+	TimeoutMS    int64           `json:"timeout_ms,omitempty"`
 }
 
 // sealedSecret is one entry of the JSON document in EndpointRecord.Secrets.
@@ -178,13 +210,17 @@ func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 	e := Endpoint{
 		ID: r.ID,
 		EndpointParams: EndpointParams{
-			Tenant:      r.Tenant,
-			URL:         r.URL,
-			Types:       slices.Clone(r.Types),
-			Description: o.Description,
-			Filter:      o.Filter,
-			MaxInFlight: o.MaxInFlight,
-			Timeout:     time.Duration(o.TimeoutMS) * time.Millisecond,
+			Tenant:       r.Tenant,
+			URL:          r.URL,
+			Types:        slices.Clone(r.Types),
+			Description:  o.Description,
+			Filter:       o.Filter,
+			AdaptiveRate: o.AdaptiveRate,
+			Burst:        o.Burst,
+			MaxInFlight:  o.MaxInFlight,
+			NewestFirst:  o.NewestFirst,
+			RateLimit:    o.RateLimit,
+			Timeout:      time.Duration(o.TimeoutMS) * time.Millisecond,
 		},
 		State:          r.State,
 		StateReason:    r.StateReason,
@@ -211,10 +247,14 @@ func secretsOf(r *EndpointRecord) ([]sealedSecret, error) {
 // record.
 func putParams(r *EndpointRecord, p *EndpointParams) error {
 	options, err := json.Marshal(endpointOptions{
-		Description: p.Description,
-		Filter:      p.Filter,
-		MaxInFlight: p.MaxInFlight,
-		TimeoutMS:   p.Timeout.Milliseconds(),
+		Description:  p.Description,
+		Filter:       p.Filter,
+		AdaptiveRate: p.AdaptiveRate,
+		Burst:        p.Burst,
+		MaxInFlight:  p.MaxInFlight,
+		NewestFirst:  p.NewestFirst,
+		RateLimit:    p.RateLimit,
+		TimeoutMS:    p.Timeout.Milliseconds(),
 	})
 	if err != nil {
 		return fmt.Errorf("write options of endpoint %s: %w", r.ID, err)

@@ -335,6 +335,13 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 	if p.MaxInFlight < 0 || p.MaxInFlight > maxEndpointInFlight {
 		return &InvalidError{Field: "MaxInFlight", Problem: "is " + strconv.Itoa(p.MaxInFlight) + ", not 0 to " + strconv.Itoa(maxEndpointInFlight), Limit: maxEndpointInFlight}
 	}
+	if p.Burst < 0 || p.Burst > maxEndpointInFlight {
+		return &InvalidError{Field: "Burst", Problem: "is " + strconv.Itoa(p.Burst) + ", not 0 to " + strconv.Itoa(maxEndpointInFlight), Limit: maxEndpointInFlight}
+	}
+	// Written so that it refuses NaN.
+	if !(p.RateLimit >= 0 && p.RateLimit <= maxEndpointRate) {
+		return invalid("RateLimit", fmt.Sprintf("is %v, not 0 to %v", p.RateLimit, maxEndpointRate))
+	}
 	if p.Timeout < 0 || p.Timeout > maxEndpointTimeout {
 		return invalid("Timeout", "is "+p.Timeout.String()+", not 0 to "+maxEndpointTimeout.String())
 	}

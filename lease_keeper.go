@@ -13,17 +13,19 @@ import (
 type leaseKeeper struct {
 	r *run
 
-	mu   sync.Mutex
-	held map[uuid.UUID]heldLease // by delivery
+	mu     sync.Mutex
+	held   map[uuid.UUID]heldLease // by delivery
+	counts map[uuid.UUID]int       // by endpoint
 }
 
 type heldLease struct {
-	token uuid.UUID
-	until time.Time // by the database's clock
+	endpoint uuid.UUID
+	token    uuid.UUID
+	until    time.Time // by the database's clock
 }
 
 func newLeaseKeeper(r *run) *leaseKeeper {
-	return &leaseKeeper{r: r, held: make(map[uuid.UUID]heldLease)}
+	return &leaseKeeper{r: r, held: make(map[uuid.UUID]heldLease), counts: make(map[uuid.UUID]int)}
 }
 
 // hold takes up the leases of a claim.
@@ -31,8 +33,36 @@ func (k *leaseKeeper) hold(claimed []Claimed, token uuid.UUID, until time.Time) 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for i := range claimed {
-		k.held[claimed[i].DeliveryID] = heldLease{token: token, until: until}
+		c := &claimed[i]
+		k.drop(c.DeliveryID) // an earlier lease of ours that had run out
+		k.held[c.DeliveryID] = heldLease{endpoint: c.EndpointID, token: token, until: until}
+		k.counts[c.EndpointID]++
 	}
+}
+
+// drop forgets a lease. The caller holds the lock.
+func (k *leaseKeeper) drop(delivery uuid.UUID) {
+	l, ok := k.held[delivery]
+	if !ok {
+		return
+	}
+	delete(k.held, delivery)
+	if k.counts[l.endpoint]--; k.counts[l.endpoint] == 0 {
+		delete(k.counts, l.endpoint)
+	}
+}
+
+// heldFor counts the leases on deliveries of each of the endpoints.
+func (k *leaseKeeper) heldFor(endpoints []uuid.UUID) map[uuid.UUID]int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	counts := make(map[uuid.UUID]int)
+	for _, id := range endpoints {
+		if n := k.counts[id]; n > 0 {
+			counts[id] = n
+		}
+	}
+	return counts
 }
 
 // until returns when the lease ends; false when it is not held.
@@ -49,7 +79,7 @@ func (k *leaseKeeper) forget(results []Result) {
 	defer k.mu.Unlock()
 	for i := range results {
 		if k.held[results[i].DeliveryID].token == results[i].Token {
-			delete(k.held, results[i].DeliveryID)
+			k.drop(results[i].DeliveryID)
 		}
 	}
 }
@@ -108,10 +138,11 @@ func (k *leaseKeeper) renewed(leases []Lease, until time.Time, lost []uuid.UUID)
 	defer k.mu.Unlock()
 	for _, l := range leases {
 		if held := k.held[l.DeliveryID]; held.token == l.Token {
-			k.held[l.DeliveryID] = heldLease{token: l.Token, until: until}
+			held.until = until
+			k.held[l.DeliveryID] = held
 		}
 	}
 	for _, id := range lost {
-		delete(k.held, id)
+		k.drop(id)
 	}
 }

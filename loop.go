@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -33,6 +34,7 @@ type loop struct {
 	claimedC chan claimReply
 	healthC  chan []loadedHealth
 	membersC chan struct{} // cap 1: who is alive may have changed
+	tenantsC chan struct{} // cap 1: what tenants are allowed may have changed
 	over     chan struct{}
 
 	// Owned by run.
@@ -42,17 +44,8 @@ type loop struct {
 	retryAt  time.Time // no claim before; zero unless claims fail
 	places   map[uuid.UUID]*place
 	members  []uuid.UUID // whom the places are according to
-}
-
-// place is where the loop stands with an endpoint that is this dispatcher's.
-type place struct {
-	// taken is false until what the last owner left has been loaded; the scheduler
-	// does not know the endpoint before.
-	taken bool
-	// early are the lanes that became ready before.
-	early []ReadyLane
-	// foreign is set while other dispatchers have leases on its deliveries.
-	foreign bool
+	beats    int         // heartbeats seen
+	tenants  map[string]*tenantPlace
 }
 
 // attemptOver tells the scheduler how an attempt ended.
@@ -80,7 +73,9 @@ func newLoop(r *run) *loop {
 		claimedC: make(chan claimReply, 1),
 		healthC:  make(chan []loadedHealth, 4),
 		membersC: make(chan struct{}, 1),
+		tenantsC: make(chan struct{}, 1),
 		places:   make(map[uuid.UUID]*place),
+		tenants:  make(map[string]*tenantPlace),
 		over:     make(chan struct{}),
 	}
 	l.sched = scheduler.New(r.schedulerConfig())
@@ -128,7 +123,7 @@ func (l *loop) run(ctx context.Context) {
 	}
 	for id, p := range l.places {
 		if p.taken {
-			l.keep(id)
+			l.keep(id, p)
 		}
 	}
 	if l.claiming {
@@ -156,6 +151,8 @@ func (l *loop) waitForNews(ctx context.Context) {
 		l.takeHealth(health)
 	case <-l.membersC:
 		l.takeMembers()
+	case <-l.tenantsC:
+		l.takeTenants()
 	}
 	// What came meanwhile is taken in before the next claim, so that it counts;
 	// the rarer news wait for their turn above.
@@ -227,8 +224,14 @@ func (l *loop) takeDone(res attemptOver) {
 		return
 	}
 	id := uuid.UUID(res.endpoint)
+	p := l.places[id]
+	if p == nil && !change.Opened {
+		// Another dispatcher's by now. An opening is told, a closing never: that one
+		// must see its own success.
+		return
+	}
 	if snap, ok := l.sched.Snapshot(now, res.endpoint); ok {
-		l.r.cluster.keep(id, snap)
+		l.store(id, p, snap)
 		l.logCircuit(id, change, snap)
 	}
 	if change.Opened {
@@ -254,6 +257,10 @@ func (l *loop) claim(ctx context.Context) {
 	}
 	if l.r.recorder.saturated() {
 		l.retryAt = now.Add(saturatedPause)
+		return
+	}
+	if l.r.cluster.cutOff(now) {
+		l.retryAt = now.Add(l.r.cfg.HeartbeatInterval)
 		return
 	}
 	l.grants = l.sched.Plan(now, claimBatch, l.grants[:0])
@@ -360,6 +367,8 @@ func (l *loop) handBack(reply claimReply) {
 	}
 }
 
+var errCutOff = errors.New("no heartbeat has got through for a while, and other dispatchers may have taken over")
+
 // claim leases deliveries for the grants.
 func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 	reply := claimReply{grants: grants}
@@ -376,6 +385,10 @@ func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 		return reply
 	}
 	now := r.d.clock.now()
+	if r.cluster.cutOff(now) { // it stood still since the grants were made
+		reply.err = errCutOff
+		return reply
+	}
 	reply.token, reply.until = token, now.Add(r.cfg.Lease)
 	if reply.held, reply.err = r.cluster.takeProbes(ctx, grants, now, reply.until); reply.err != nil {
 		return reply
@@ -408,27 +421,4 @@ func claimRequests(grants []scheduler.Grant, held map[uuid.UUID]time.Time) []Cla
 		}
 	}
 	return requests
-}
-
-// schedulerConfig translates the dispatcher's configuration.
-func (r *run) schedulerConfig() scheduler.Config {
-	return scheduler.Config{
-		EndpointMax: r.cfg.MaxInFlightPerEndpoint,
-		GlobalMax:   r.cfg.MaxInFlight,
-		HostMax:     r.cfg.MaxInFlightPerHost,
-		NewCircuit:  r.cfg.Breaker.circuits(),
-		ProbeLease:  r.cfg.Lease,
-	}
-}
-
-// spec is what the scheduler needs to know of an endpoint.
-func (r *run) spec(t *target) scheduler.EndpointSpec {
-	return scheduler.EndpointSpec{
-		ID:          t.record.ID,
-		Tenant:      t.record.Tenant,
-		Host:        t.host,
-		MaxInFlight: t.options.MaxInFlight,
-		Timeout:     r.timeout(t),
-		Paused:      !t.sendable(),
-	}
 }

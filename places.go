@@ -12,6 +12,34 @@ import (
 // The part of the loop that takes endpoints over and gives them up. An endpoint
 // is known to the scheduler while it is this dispatcher's, and only then.
 
+const (
+	// recounts is at how many heartbeats the leases and the circuit of an endpoint
+	// that was taken over are looked at again: its last owner learns of the change
+	// a heartbeat later, and goes on claiming until then.
+	recounts = 3
+
+	// keepBeats is after how many heartbeats the levels of rate limits are stored.
+	keepBeats = 5
+)
+
+// place is where the loop stands with an endpoint that is this dispatcher's.
+type place struct {
+	tenant string
+	// taken is false until what the last owner left has been loaded; the scheduler
+	// does not know the endpoint before.
+	taken bool
+	// early are the lanes that became ready before.
+	early []ReadyLane
+	// foreign is set while other dispatchers have leases on its deliveries.
+	foreign bool
+	// recount is at how many heartbeats to look at the endpoint again.
+	recount int
+	// limited is set when the endpoint has a rate limit.
+	limited bool
+	// stored is when the state was taken that this dispatcher had stored last.
+	stored time.Time
+}
+
 // takeChanged takes in endpoints that are new or changed.
 func (l *loop) takeChanged(changed []*target) {
 	var wanted []uuid.UUID
@@ -23,27 +51,49 @@ func (l *loop) takeChanged(changed []*target) {
 	l.want(wanted)
 }
 
-// takeMembers takes in who is alive, and looks again at the endpoints that others
-// still have leases on.
+// takeMembers takes in who is alive, after each heartbeat.
 func (l *loop) takeMembers() {
+	l.beats++
+	l.recount()
+	if l.beats%keepBeats == 0 {
+		l.keepLevels()
+	}
 	members := *l.r.cluster.members.Load()
 	if slices.Equal(members, l.members) {
-		l.recountForeign()
 		return
 	}
+	shared := len(members) > 1 || len(l.members) > 1
 	l.members = members
 	l.r.core.log.Info("webhook: dispatchers changed", "alive", len(members))
 	l.takeChanged(l.r.registry.all())
-}
-
-func (l *loop) recountForeign() {
-	var ids []uuid.UUID
-	for id, p := range l.places {
-		if p.foreign {
-			ids = append(ids, id)
+	for _, p := range l.places {
+		if shared && !p.taken {
+			p.recount = recounts
 		}
 	}
-	l.r.cluster.wantHealth(ids, false)
+}
+
+// recount looks again at the endpoints that others have leases on, or may have.
+func (l *loop) recount() {
+	var ids []uuid.UUID
+	for id, p := range l.places {
+		if !p.taken || p.recount == 0 && !p.foreign {
+			continue
+		}
+		p.recount = max(0, p.recount-1)
+		ids = append(ids, id)
+	}
+	l.r.cluster.wantHealth(ids)
+}
+
+// keepLevels has the state of endpoints with a rate limit stored, so that a next
+// owner does not grant a fresh burst.
+func (l *loop) keepLevels() {
+	for id, p := range l.places {
+		if p.taken && p.limited {
+			l.keep(id, p)
+		}
+	}
 }
 
 // assign decides whose an endpoint is. It reports whether it is newly this
@@ -54,38 +104,53 @@ func (l *loop) assign(t *target) (wanted bool) {
 	mine := t.record.DeletedAt.IsZero() && l.r.cluster.owns(t.host)
 	switch {
 	case mine && p == nil:
-		l.places[id] = &place{}
+		l.places[id] = &place{tenant: t.record.Tenant}
 		return true
 	case mine && p.taken:
-		l.sched.SetEndpoint(l.now(), l.r.spec(t))
+		l.setEndpoint(l.now(), p, t)
 	case !mine && p != nil:
 		l.giveUp(id, p)
 	}
 	return false
 }
 
+func (l *loop) setEndpoint(now time.Time, p *place, t *target) {
+	spec := l.r.spec(t, l.limits(p.tenant))
+	p.limited = spec.Rate > 0 || spec.Adaptive
+	l.sched.SetEndpoint(now, spec)
+}
+
 // giveUp leaves an endpoint to its next owner.
 func (l *loop) giveUp(id uuid.UUID, p *place) {
 	if p.taken {
-		l.keep(id)
+		l.keep(id, p)
 		l.sched.RemoveEndpoint(id)
+		l.leaveTenant(l.now(), p.tenant)
 	}
 	delete(l.places, id)
 }
 
 // keep has the endpoint's state stored, if there is anything to it.
-func (l *loop) keep(id uuid.UUID) {
+func (l *loop) keep(id uuid.UUID, p *place) {
 	snap, ok := l.sched.Snapshot(l.now(), id)
 	if ok && (snap.Attempts > 0 || snap.Circuit != (scheduler.CircuitSnapshot{}) || !snap.ThrottledUntil.IsZero()) {
-		l.r.cluster.keep(id, snap)
+		l.store(id, p, snap)
 	}
+}
+
+// store has a state stored; p is nil for an endpoint that was given up.
+func (l *loop) store(id uuid.UUID, p *place, snap scheduler.Snapshot) {
+	if p != nil {
+		p.stored = snap.At
+	}
+	l.r.cluster.keep(id, snap)
 }
 
 // want takes endpoints over: at once if there is nobody to take them from, else
 // when their health has been loaded.
 func (l *loop) want(ids []uuid.UUID) {
 	if l.r.cluster.store != nil {
-		l.r.cluster.wantHealth(ids, false)
+		l.r.cluster.wantHealth(ids)
 		return
 	}
 	health := make([]loadedHealth, len(ids))
@@ -110,8 +175,11 @@ func (l *loop) takeHealth(health []loadedHealth) {
 		switch {
 		case !p.taken:
 			l.takeOver(now, h.EndpointID, p, snap)
-		case h.opened && ok:
+		case ok && snap.At.After(p.stored):
+			// What another dispatcher found out since. That it saw a circuit close
+			// changes nothing here.
 			l.sched.Told(now, h.EndpointID, snap.Circuit)
+			p.stored = snap.At
 		}
 		l.countForeign(now, h, p)
 	}
@@ -122,8 +190,9 @@ func (l *loop) takeOver(now time.Time, id uuid.UUID, p *place, snap scheduler.Sn
 	if t == nil {
 		return
 	}
-	p.taken = true
-	l.sched.SetEndpoint(now, l.r.spec(t))
+	p.taken, p.stored = true, snap.At
+	l.joinTenant(now, p.tenant)
+	l.setEndpoint(now, p, t)
 	l.sched.Restore(now, id, snap)
 	for _, r := range p.early {
 		l.sched.Ready(now, id, r.DueAt, scheduler.Lane(r.Lane))
@@ -140,9 +209,9 @@ func (l *loop) countForeign(now time.Time, h *loadedHealth, p *place) {
 	if h.Leased == 0 && !p.foreign {
 		return
 	}
-	own := 0
+	own := h.own
 	if st, ok := l.sched.State(now, h.EndpointID); ok {
-		own = st.InFlight + st.Reserved
+		own = max(own, st.InFlight) + st.Reserved
 	}
 	foreign := max(0, h.Leased-own)
 	l.sched.SetForeign(now, h.EndpointID, foreign)

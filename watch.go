@@ -39,6 +39,12 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 	every(upkeepInterval, "upkeep", func(ctx context.Context) error {
 		return r.core.backend.Maintain(ctx, r.d.clock.now())
 	})
+	if r.cfg.Tenant != nil {
+		every(tenantsInterval, "ask for tenants' limits", func(context.Context) error {
+			poke(r.loop.tenantsC)
+			return nil
+		})
+	}
 	workers.Go(func() { r.reconcile(ctx) })
 	if n, ok := r.core.backend.(Notifier); ok {
 		workers.Go(func() { r.hear(ctx, n) })
@@ -169,7 +175,7 @@ func (r *run) signalled(ctx context.Context, s Signal) {
 	case SignalReady:
 		r.toldReady(ids)
 	case SignalOpened:
-		r.cluster.wantHealth(ids, true)
+		r.cluster.wantHealth(ids)
 	}
 }
 
