@@ -81,7 +81,7 @@ type EndpointParams struct {
 	// Headers are sent with every request. Names that the protocol or the
 	// signature need are refused; at most 20 headers and 4 KiB in all. They are
 	// sealed at rest like secrets.
-	Headers map[string]string
+	Headers Headers
 
 	// AdaptiveRate finds a rate limit by itself once the endpoint shows that it is
 	// overloaded, from the throughput that it answered with success. RateLimit,
@@ -135,7 +135,7 @@ type EndpointUpdate struct {
 	Types        []string
 	Description  *string
 	Filter       *json.RawMessage
-	Headers      *map[string]string
+	Headers      *Headers
 	AdaptiveRate *bool
 	Burst        *int
 	MaxInFlight  *int
@@ -265,7 +265,7 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 	return nil
 }
 
-func cloneHeaders(h map[string]string) map[string]string {
+func cloneHeaders[H ~map[string]string](h H) H {
 	if len(h) == 0 {
 		return nil
 	}

@@ -41,6 +41,11 @@ func (t EndpointTLS) LogValue() slog.Value {
 	)
 }
 
+// MarshalJSON leaves the key out.
+func (t EndpointTLS) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct{ CertificatePEM, RootCAsPEM []byte }{t.CertificatePEM, t.RootCAsPEM})
+}
+
 // IsZero reports whether there are no settings.
 func (t EndpointTLS) IsZero() bool {
 	return len(t.CertificatePEM) == 0 && len(t.KeyPEM) == 0 && len(t.RootCAsPEM) == 0

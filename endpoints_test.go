@@ -47,7 +47,7 @@ func TestStoredSecretsAndHeadersAreSealed(t *testing.T) {
 	assert.NotContains(t, dump, "sesame")
 	got, err := h.hooks.Endpoints().Get(t.Context(), webhook.AllTenants(), made.ID)
 	require.NoError(t, err)
-	assert.Equal(t, map[string]string{"X-Token": "sesame-open"}, got.Headers)
+	assert.Equal(t, webhook.Headers{"X-Token": "sesame-open"}, got.Headers)
 }
 
 func TestAForeignEndpointIsNotFound(t *testing.T) {
@@ -123,7 +123,7 @@ func TestAnUpdateChangesWhatItNamesAndNothingElse(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "ours", got.Description)
 	assert.Equal(t, 7, got.MaxInFlight)
-	assert.Equal(t, map[string]string{"X-A": "1"}, got.Headers)
+	assert.Equal(t, webhook.Headers{"X-A": "1"}, got.Headers)
 	assert.Equal(t, []string{"*"}, got.Types)
 
 	bad := "http://10.0.0.1/"

@@ -1,11 +1,13 @@
 package egress_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -180,3 +182,58 @@ func TestRetryAfterIsHandedOnAsItCame(t *testing.T) { // R10, R11: its meaning i
 		assert.Equal(t, v[:min(len(v), 128)], res.RetryAfter)
 	}
 }
+
+func TestAPeerThatEchoesTheRequestPutsNothingOfItIntoAnyText(t *testing.T) {
+	t.Parallel()
+	before := map[string]string{
+		"as it is":        "",
+		"as a header":     "HTTP/1.1 200 OK\r\n",
+		"as a header, 2":  "HTTP/1.1 200 OK\r\nX: y\r\n",
+		"as a status":     "HTTP/1.1 ",
+		"as a length":     "HTTP/1.1 200 OK\r\nContent-Length: ",
+		"as two lengths":  "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: ",
+		"as a coding":     "HTTP/1.1 200 OK\r\nTransfer-Encoding: ",
+		"as a trailer":    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: ",
+		"as a fold":       "HTTP/1.1 200 OK\r\n ",
+		"as a chunk size": "HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n",
+	}
+	for name, prefix := range before {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url := raw(t, func(c net.Conn) {
+				buf := make([]byte, 4096)
+				n, _ := c.Read(buf)
+				_, _ = c.Write(append([]byte(prefix), buf[:n]...))
+				for _, part := range bytes.Split(buf[:n], []byte("\r\n")) {
+					_, _ = c.Write(append([]byte(prefix), part...))
+				}
+			})
+			c := newClient(t, loopback(), egress.TransportConfig{})
+			res := c.Do(t.Context(), egress.Request{
+				URL: url + "hook?token=T0K", Body: []byte("T0K"), Header: http.Header{"X-Key": {"T0K"}}, Timeout: 5 * time.Second,
+			})
+			if res.Err == nil {
+				return // it was an answer
+			}
+			for _, text := range []string{res.Err.Error(), egress.Detail(res.Err), fmt.Sprintf("%+v", res.Err), fmt.Sprintf("%#v", res.Err)} {
+				assert.NotContains(t, text, "T0K")
+			}
+		})
+	}
+}
+
+func TestAForeignTransportsErrorLosesTheURL(t *testing.T) {
+	t.Parallel()
+	foreign := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return nil, &url.Error{Op: "Post", URL: r.URL.String(), Err: io.ErrUnexpectedEOF}
+	})
+	c, err := egress.NewClient(egress.ClientConfig{Guard: newGuard(t, loopback()), Transport: foreign})
+	require.NoError(t, err)
+	res := post(t, c, "http://127.0.0.1:1/hook?token=T0K")
+	assert.Equal(t, egress.ClassReset, res.Class)
+	assert.Equal(t, "unexpected EOF", res.Err.Error())
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -180,6 +180,9 @@ func (a *attempt) again() {
 // its end looked like from where the request stood; only a fault that has nothing to
 // do with it keeps its own class.
 func (a *attempt) failure(ctx context.Context, err error) (Class, error) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // a foreign transport's; it quotes the URL, query and all
+	}
 	op, known := errors.AsType[*opError](err)
 	if known && !isTimeout(err) && !errors.Is(err, context.Canceled) {
 		return op.class, err
@@ -190,7 +193,11 @@ func (a *attempt) failure(ctx context.Context, err error) (Class, error) {
 	if ctx.Err() != nil {
 		return ClassCancelled, &opError{class: ClassCancelled, doing: a.phase(), err: context.Cause(ctx)}
 	}
-	return Classify(err), err
+	c := Classify(err)
+	if c == ClassProtocol {
+		err = withoutQuotes(err)
+	}
+	return c, err
 }
 
 // phase says how far the attempt came.

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -29,9 +30,23 @@ func (e *BlockedError) Is(target error) bool { return target == ErrBlocked }
 // tenants.
 func (e *BlockedError) Detail() string { return e.detail }
 
-// maxDetail bounds the operator's text of an error: net/http quotes what it could not
-// read, and a peer decides how long that is.
+// maxDetail bounds the operator's text of an error, of which a peer may decide parts.
 const maxDetail = 1 << 10
+
+// withoutQuotes returns err without what net/http quotes of an answer that it could not
+// read. A peer may answer with the request: then that is the payload, or a credential
+// out of the URL. The chain ends here, since it leads to the same text.
+func withoutQuotes(err error) error {
+	text := err.Error()
+	if strings.Contains(text, "invalid header field") {
+		return err // our own request, and it names no value
+	}
+	before, quoted, found := strings.Cut(text, `"`)
+	if !found {
+		return err
+	}
+	return &opError{class: ClassProtocol, doing: fmt.Sprintf("%s[%d bytes]", before, max(len(quoted)-1, 0))}
+}
 
 // Detail returns the operator's text of err: with the detail of a refusal if there is
 // one in its chain, else the error's own text. It is valid UTF-8 on one line and at
