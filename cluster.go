@@ -244,7 +244,8 @@ type loadedHealth struct {
 
 // snapshot reads the stored state; false when there is none that can be read.
 func (h *loadedHealth) snapshot() (s scheduler.Snapshot, ok bool) {
-	return s, !h.UpdatedAt.IsZero() && json.Unmarshal(h.State, &s) == nil
+	ok = !h.UpdatedAt.IsZero() && json.Unmarshal(h.State, &s) == nil
+	return s, ok
 }
 
 // keep has an endpoint's state stored.
