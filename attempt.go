@@ -43,8 +43,9 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	for name, value := range own.headers {
 		h.Set(name, value)
 	}
+	event := d.Event.ID.String()
 	// One backing array for the single-valued headers.
-	values := []string{contentType, userAgent, idempotencyKey(d.Event.ID, d.EndpointID), strconv.Itoa(d.Attempts + 1)}
+	values := []string{contentType, userAgent, idempotencyKey(event, d.EndpointID), strconv.Itoa(d.Attempts + 1)}
 	h[headerContentType] = values[0:1:1]
 	h[headerUserAgent] = values[1:2:2]
 	h[headerIdempotencyKey] = values[2:3:3]
@@ -57,7 +58,7 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 			return egress.Request{}, fmt.Errorf("authenticate: %w", err)
 		}
 	}
-	in := SignInput{ID: d.Event.ID.String(), Time: now, Body: d.Event.Payload, Secrets: secrets}
+	in := SignInput{ID: event, Time: now, Body: d.Event.Payload, Secrets: secrets}
 	if err := c.signer.Sign(ctx, h, in); err != nil {
 		return egress.Request{}, fmt.Errorf("sign: %w", err)
 	}
@@ -70,9 +71,9 @@ func (t *target) authInput() AuthInput {
 
 // idempotencyKey is the same for every attempt and replay of an event to an
 // endpoint: the hex SHA-256 of "event id|endpoint id" (DESIGN.md §4).
-func idempotencyKey(event, endpoint uuid.UUID) string {
+func idempotencyKey(event string, endpoint uuid.UUID) string {
 	var text [36 + 1 + 36]byte
-	b := append(text[:0], event.String()...)
+	b := append(text[:0], event...)
 	b = append(b, '|')
 	b = append(b, endpoint.String()...)
 	sum := sha256.Sum256(b)

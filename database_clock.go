@@ -75,18 +75,23 @@ func (c *databaseClock) measure(ctx context.Context) error {
 	return nil
 }
 
-// settle measures again if now cannot be relied on: the machine slept, which its
-// monotonic clock does not count, or somebody set its clock.
+// settle measures again unless now can be relied on.
 func (c *databaseClock) settle(ctx context.Context) error {
-	last := c.last.Load()
-	if last == nil {
-		return nil
-	}
-	shown := c.clock.Now().Round(0).Sub(last.shown)
-	if (shown - (c.running() - last.running)).Abs() <= clockTolerance {
+	if c.settled() {
 		return nil
 	}
 	return c.measure(ctx)
+}
+
+// settled is false when now cannot be relied on: the machine slept, which its
+// monotonic clock does not count, or somebody set its clock.
+func (c *databaseClock) settled() bool {
+	last := c.last.Load()
+	if last == nil {
+		return true
+	}
+	shown := c.clock.Now().Round(0).Sub(last.shown)
+	return (shown - (c.running() - last.running)).Abs() <= clockTolerance
 }
 
 // machineClock returns the clock of the machine, and the one that is injected in

@@ -115,10 +115,12 @@ var errLeaseRunsOut = errors.New("the lease ends before the request could")
 // mayStart returns an error unless enough of the lease is left for a request
 // that takes as long as given.
 func (r *run) mayStart(lease Lease, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(r.attemptCtx, timeout)
-	defer cancel()
-	if err := r.d.clock.settle(ctx); err != nil {
-		return err
+	if !r.d.clock.settled() { // asked first, since a context with a timeout has its price
+		ctx, cancel := context.WithTimeout(r.attemptCtx, timeout)
+		defer cancel()
+		if err := r.d.clock.measure(ctx); err != nil {
+			return err
+		}
 	}
 	until, held := r.leases.until(lease)
 	if !held || until.Sub(r.d.clock.now()) < timeout+leaseSlack(r.cfg.Lease) {
