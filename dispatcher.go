@@ -16,14 +16,14 @@ import (
 
 // Defaults of [DispatcherConfig] (DESIGN.md §2 and §3).
 const (
-	DefaultGracePeriod    = 15 * time.Second
-	DefaultHeartbeat      = 2 * time.Second
-	DefaultLease          = 90 * time.Second
-	DefaultMaxInFlight    = 512
-	DefaultPerEndpoint    = 20
-	DefaultPerHost        = 20
-	DefaultPollInterval   = time.Second
-	DefaultRequestTimeout = 10 * time.Second
+	DefaultGracePeriod            = 15 * time.Second
+	DefaultHeartbeatInterval      = 2 * time.Second
+	DefaultLease                  = 90 * time.Second
+	DefaultMaxInFlight            = 512
+	DefaultMaxInFlightPerEndpoint = 20
+	DefaultMaxInFlightPerHost     = 20
+	DefaultPollInterval           = time.Second
+	DefaultRequestTimeout         = 10 * time.Second
 
 	// maxLeaseSlack and leaseSlackShare bound how much of its lease must be left
 	// beyond its timeout when a request is written, so that its result can be
@@ -106,13 +106,13 @@ type DispatcherConfig struct {
 // names the field that makes no sense.
 func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	orDuration(&c.GracePeriod, DefaultGracePeriod)
-	orDuration(&c.HeartbeatInterval, DefaultHeartbeat)
+	orDuration(&c.HeartbeatInterval, DefaultHeartbeatInterval)
 	orDuration(&c.Lease, DefaultLease)
 	orDuration(&c.PollInterval, DefaultPollInterval)
 	orDuration(&c.RequestTimeout, DefaultRequestTimeout)
 	orInt(&c.MaxInFlight, DefaultMaxInFlight)
-	orInt(&c.MaxInFlightPerEndpoint, DefaultPerEndpoint)
-	orInt(&c.MaxInFlightPerHost, DefaultPerHost)
+	orInt(&c.MaxInFlightPerEndpoint, DefaultMaxInFlightPerEndpoint)
+	orInt(&c.MaxInFlightPerHost, DefaultMaxInFlightPerHost)
 	if c.Retry == nil {
 		c.Retry = DefaultRetrySchedule()
 	}
