@@ -33,7 +33,10 @@ var (
 )
 
 // InvalidError says which argument was refused, and which rule it broke. It
-// never quotes payloads or secrets.
+// never quotes payloads or secrets. It is returned as a pointer:
+//
+//	var refused *webhook.InvalidError
+//	if errors.As(err, &refused) { … refused.Field … }
 type InvalidError struct {
 	// Field is the name of the refused field, for instance "Event.Type".
 	Field string
@@ -45,6 +48,7 @@ type InvalidError struct {
 	cause error
 }
 
+// Error names the field and the problem, and may be shown to whoever set the field.
 func (e *InvalidError) Error() string { return "webhook: " + e.Field + " " + e.Problem }
 
 // Is reports whether target is [ErrInvalid] or the more specific sentinel of

@@ -41,6 +41,9 @@ func NewKey(id string) Key {
 // 32 bytes: "openssl rand -base64 32" makes one. Errors wrap [ErrInvalidKey] and do not
 // contain the key.
 func ParseKey(s string) (Key, error) {
+	if s == "" {
+		return Key{}, fmt.Errorf("%w: it is empty, want id:base64", ErrInvalidKey)
+	}
 	id, encoded, ok := strings.Cut(s, ":")
 	if !ok {
 		return Key{}, fmt.Errorf("%w: want id:base64", ErrInvalidKey)

@@ -10,6 +10,9 @@ import (
 	"github.com/google/uuid"
 )
 
+// MaxEventsPerCall is how many events one [Hooks.EnqueueMany] takes (DESIGN.md §2).
+const MaxEventsPerCall = 10_000
+
 // Limits of an event's fields, in bytes (DESIGN.md §2).
 const (
 	maxTypeBytes   = 128
@@ -17,9 +20,6 @@ const (
 	maxKeyBytes    = 255
 	maxIDBytes     = 255
 	maxMediaBytes  = 255
-
-	// MaxEventsPerCall is how many events one [Hooks.EnqueueMany] takes.
-	MaxEventsPerCall = 10_000
 )
 
 // Enqueue writes the event through tx, the host's own transaction: it is
