@@ -116,6 +116,9 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	if c.Retry == nil {
 		c.Retry = DefaultRetrySchedule()
 	}
+	if err := validateRetry(c.Retry); err != nil {
+		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Retry", Problem: "is unusable: " + err.Error(), cause: err}
+	}
 	if err := c.Breaker.validate(); err != nil {
 		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Breaker", Problem: "is unusable: " + err.Error(), cause: err}
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -8,6 +9,9 @@ import (
 // RetryPolicy decides whether and when a delivery whose attempt failed gets
 // another one. Implementations must be safe for concurrent use; a panic counts
 // as the default policy's answer.
+//
+// A policy that also has a method Validate() error, as those that ship have, is
+// asked by [Hooks.NewDispatcher] whether its settings make sense.
 type RetryPolicy interface {
 	// Next returns when the next attempt is due, or false when the delivery is
 	// dead.
@@ -25,8 +29,10 @@ type RetryInput struct {
 	// RetryAfter is how long the receiver asked to wait, within the limits that
 	// the library sets; zero when it did not.
 	RetryAfter time.Duration
-	Status     int
-	Class      ErrorClass
+	// Status is the HTTP status of the latest attempt, or 0 when no response came.
+	Status int
+	// Class is what went wrong with the latest attempt.
+	Class ErrorClass
 }
 
 // RetrySchedule is a [RetryPolicy] of fixed delays inside a window. The zero
@@ -34,15 +40,17 @@ type RetryInput struct {
 type RetrySchedule struct {
 	// Delays are the times between attempts: the first between the first attempt
 	// and the second. A policy of n delays makes n+1 attempts, unless the window
-	// ends first.
+	// ends first. Empty means one attempt and no retry; negative is refused.
 	Delays []time.Duration
 
-	// Jitter spreads each delay evenly over ±Jitter of it: 0.2 means ±20 %.
+	// Jitter spreads each delay evenly over ±Jitter of it: 0.2 means ±20 %. Zero
+	// means none; at most 1.
 	Jitter float64
 
 	// Window is how long after the beginning of the run attempts may start. It is
 	// the contract: an attempt that jitter or a Retry-After would put past it
-	// moves to its end, and past it the delivery is dead. Zero means no window.
+	// moves to its end, and past it the delivery is dead. Zero means no window;
+	// negative is refused.
 	Window time.Duration
 }
 
@@ -69,6 +77,30 @@ func (s RetrySchedule) Next(in RetryInput) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return withinWindow(in, spread(s.Delays[n], s.Jitter), s.Window)
+}
+
+// Validate reports a field that makes no sense.
+func (s RetrySchedule) Validate() error {
+	for i, d := range s.Delays {
+		if d < 0 {
+			return fmt.Errorf("retry schedule: Delays[%d] is %v, less than 0", i, d)
+		}
+	}
+	switch {
+	case !(s.Jitter >= 0 && s.Jitter <= 1): // so that NaN is neither
+		return fmt.Errorf("retry schedule: Jitter is %v, not from 0 to 1", s.Jitter)
+	case s.Window < 0:
+		return fmt.Errorf("retry schedule: Window is %v, less than 0", s.Window)
+	}
+	return nil
+}
+
+// validateRetry asks a policy about itself, where it can answer.
+func validateRetry(policy RetryPolicy) error {
+	if v, ok := policy.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
 }
 
 // withinWindow returns when an attempt is due that a policy wants after delay: not

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -36,7 +37,8 @@ func ShortRetrySchedule() RetrySchedule {
 
 // ExponentialRetry is a [RetryPolicy] with full jitter: the delay after the nth
 // attempt is anything from nothing to Base doubled n-1 times, Cap at most. The
-// number of attempts is bounded by the window alone.
+// number of attempts is bounded by the window alone. The zero value works; no field
+// may be negative.
 type ExponentialRetry struct {
 	// Base bounds the first delay. Zero means 1 s.
 	Base time.Duration
@@ -60,13 +62,34 @@ func (e ExponentialRetry) Next(in RetryInput) (time.Time, bool) {
 	return withinWindow(in, rand.N(bound+1), e.Window)
 }
 
+// Validate reports a field that makes no sense.
+func (e ExponentialRetry) Validate() error {
+	switch {
+	case e.Base < 0:
+		return fmt.Errorf("exponential retry: Base is %v, less than 0", e.Base)
+	case e.Cap < 0:
+		return fmt.Errorf("exponential retry: Cap is %v, less than 0", e.Cap)
+	case e.Window < 0:
+		return fmt.Errorf("exponential retry: Window is %v, less than 0", e.Window)
+	}
+	return nil
+}
+
 // StrictRetry wraps a policy so that an answer which says that the request itself
 // is wrong ends the delivery: 400 to 499 except 408, 425 and 429. Without it such
 // answers are retried like any other, since customers misconfigure endpoints and
-// mend them.
-func StrictRetry(policy RetryPolicy) RetryPolicy { return strictRetry{policy} }
+// mend them. A nil policy means [DefaultRetrySchedule].
+func StrictRetry(policy RetryPolicy) RetryPolicy {
+	if policy == nil {
+		policy = DefaultRetrySchedule()
+	}
+	return strictRetry{policy}
+}
 
 type strictRetry struct{ policy RetryPolicy }
+
+// Validate asks the wrapped policy.
+func (s strictRetry) Validate() error { return validateRetry(s.policy) }
 
 func (s strictRetry) Next(in RetryInput) (time.Time, bool) {
 	switch in.Status {

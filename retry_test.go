@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/webhooktest"
 )
 
 // walk follows a policy from the first failure to the end and returns when each
@@ -141,4 +143,28 @@ func TestStrictRetryEndsWhatTheReceiverCallsWrong(t *testing.T) {
 		final := status >= 400 && status <= 499 && status != 408 && status != 425 && status != 429
 		assert.Equal(t, !final, retry, "status %d", status)
 	}
+}
+
+func TestARetryPolicyThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	hooks, err := webhook.New(webhooktest.NewStore(), webhook.Config{Secrets: webhook.InsecurePlaintext()})
+	require.NoError(t, err)
+	defer hooks.Close()
+
+	for problem, policy := range map[string]webhook.RetryPolicy{
+		"Delays[1] is -1s": webhook.RetrySchedule{Delays: []time.Duration{0, -time.Second}},
+		"Jitter is 20":     webhook.RetrySchedule{Jitter: 20},
+		"Jitter is NaN":    webhook.RetrySchedule{Jitter: math.NaN()},
+		"schedule: Window": webhook.RetrySchedule{Window: -1},
+		"Base is -1s":      webhook.ExponentialRetry{Base: -time.Second},
+		"Cap is -1s":       webhook.ExponentialRetry{Cap: -time.Second},
+		"retry: Window":    webhook.StrictRetry(webhook.ExponentialRetry{Window: -1}),
+	} {
+		_, err := hooks.NewDispatcher(webhook.DispatcherConfig{Retry: policy})
+		require.ErrorIs(t, err, webhook.ErrInvalid, problem)
+		require.ErrorContains(t, err, "DispatcherConfig.Retry", problem)
+		require.ErrorContains(t, err, problem)
+	}
+	_, err = hooks.NewDispatcher(webhook.DispatcherConfig{Retry: webhook.StrictRetry(nil)})
+	require.NoError(t, err, "nil is the default, here as in the DispatcherConfig")
 }
