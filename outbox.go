@@ -26,7 +26,7 @@ const (
 // delivered if tx commits and never existed if tx rolls back. Enqueue takes one
 // round trip and never ends tx.
 //
-// A refused event gives an [InvalidError] before any SQL runs, so that tx stays
+// A refused event, or a nil tx, gives an [InvalidError] before any SQL runs, so that tx stays
 // usable. An event whose idempotency key the tenant has used before is not
 // written: the result holds the first event's id and Duplicate. While another
 // transaction that used the same key is open, Enqueue waits for its end. An

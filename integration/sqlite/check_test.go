@@ -37,7 +37,7 @@ func TestMigrateRefusesADatabaseThatWouldLockTheHostOut(t *testing.T) {
 			require.ErrorContains(t, err, "?_busy_timeout=5000&_txlock=immediate (mattn/go-sqlite3)")
 			assert.Zero(t, count(t, db, countTables), "nothing was created")
 
-			require.NoError(t, sqlite.New(db, sqlite.Config{AllowLockErrors: true}).Migrate(t.Context()))
+			require.NoError(t, configured(t, db, sqlite.Config{AllowLockErrors: true}).Migrate(t.Context()))
 		})
 	}
 }

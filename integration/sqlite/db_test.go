@@ -56,6 +56,14 @@ func migrated(t testing.TB, db *sql.DB) *sqlite.Store {
 	return store
 }
 
+// configured is a store with a Config; nothing is migrated.
+func configured(t testing.TB, db *sql.DB, config sqlite.Config) *sqlite.Store {
+	t.Helper()
+	store, err := sqlite.NewWithConfig(db, config)
+	require.NoError(t, err)
+	return store
+}
+
 func newEvent(tenant, key string) webhook.EventRecord {
 	return webhook.EventRecord{
 		ID: newID(), Tenant: tenant, Type: "order.created", IdempotencyKey: key, Payload: []byte(`{"n":1}`),

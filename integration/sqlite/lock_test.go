@@ -195,7 +195,7 @@ func TestAWriteWaitsForALongTransactionOfTheHost(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 	require.NoError(t, <-created)
 
-	impatient := sqlite.New(db, sqlite.Config{LockTimeout: 100 * time.Millisecond})
+	impatient := configured(t, db, sqlite.Config{LockTimeout: 100 * time.Millisecond})
 	tx, err = db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	_, err = impatient.CreateEndpoint(t.Context(), webhook.EndpointRecord{ID: newID(), Tenant: "acme"})

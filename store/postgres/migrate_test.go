@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
@@ -155,9 +156,25 @@ func TestSchemaNamesAreChecked(t *testing.T) {
 	for _, name := range []string{"Webhook", "we-bhook", `we"bhook`, "1webhook", "wëbhook", "a.b", strings.Repeat("a", 49)} {
 		_, err := postgres.NewWithConfig(lazyPool(t), postgres.Config{Schema: name})
 		require.ErrorContains(t, err, "Config.Schema", name)
+		require.ErrorIs(t, err, webhook.ErrInvalid)
 	}
 	_, err := postgres.NewWithConfig(lazyPool(t), postgres.Config{Schema: "_" + strings.Repeat("a", 47)})
 	require.NoError(t, err)
+}
+
+func TestNilIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	_, err := postgres.NewWithConfig(nil, postgres.Config{})
+	require.EqualError(t, err, "webhook: pool is nil")
+	_, err = postgres.NewSQLWithConfig(nil, postgres.Config{})
+	require.EqualError(t, err, "webhook: db is nil")
+	require.PanicsWithError(t, "webhook: pool is nil", func() { postgres.New(nil) })
+	require.PanicsWithError(t, "webhook: db is nil", func() { postgres.NewSQL(nil) })
+
+	_, err = postgres.New(lazyPool(t)).InsertEvents(t.Context(), nil, []webhook.EventRecord{{}})
+	require.EqualError(t, err, "webhook: tx is nil")
+	_, err = postgres.NewSQL(new(sql.DB)).InsertEvents(t.Context(), nil, []webhook.EventRecord{{}})
+	require.EqualError(t, err, "webhook: tx is nil")
 }
 
 func TestExportedSQLGivesTheSameSchema(t *testing.T) {

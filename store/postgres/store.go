@@ -60,7 +60,10 @@ func (c Config) withDefaults() (Config, error) {
 		c.Schema = DefaultSchema
 	}
 	if len(c.Schema) > maxSchemaLength || !schemaName.MatchString(c.Schema) {
-		return Config{}, fmt.Errorf("postgres: Config.Schema is %q, want at most %d lower-case letters, digits and underscores", c.Schema, maxSchemaLength)
+		return Config{}, &webhook.InvalidError{
+			Field:   "Config.Schema",
+			Problem: fmt.Sprintf("is %q, want at most %d lower-case letters, digits and underscores, not beginning with a digit", c.Schema, maxSchemaLength),
+		}
 	}
 	return c, nil
 }
@@ -73,18 +76,23 @@ type Store struct {
 	pool *pgxpool.Pool
 }
 
-// New returns a store on pool, in schema "webhook". It does not connect; call
-// [Store.Migrate] before the first use of a database.
+// New returns a store on pool, which stays the caller's to close, in schema
+// "webhook". It does not connect; call [Store.Migrate] before the first use of a
+// database. It panics if pool is nil.
 func New(pool *pgxpool.Pool) *Store {
 	s, err := NewWithConfig(pool, Config{})
 	if err != nil {
-		panic(err) // unreachable: the zero Config is valid
+		panic(err)
 	}
 	return s
 }
 
-// NewWithConfig is New with a configuration, which it checks.
+// NewWithConfig is New with a configuration. What it refuses, a nil pool too, it
+// reports with a [webhook.InvalidError].
 func NewWithConfig(pool *pgxpool.Pool, config Config) (*Store, error) {
+	if pool == nil {
+		return nil, &webhook.InvalidError{Field: "pool", Problem: "is nil"}
+	}
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -98,6 +106,9 @@ func NewWithConfig(pool *pgxpool.Pool, config Config) (*Store, error) {
 
 // InsertEvents implements [webhook.OutboxStore].
 func (s *Store) InsertEvents(ctx context.Context, tx pgx.Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	if tx == nil {
+		return nil, errNoTx()
+	}
 	var e encoder = s.db
 	if c := tx.Conn(); len(events) > 1 && c != nil {
 		// The transaction may come from another pool than the store's. Looking
@@ -115,18 +126,23 @@ type SQLStore struct {
 	core
 }
 
-// NewSQL returns a store on db, in schema "webhook". It does not connect; call
-// [SQLStore.Migrate] before the first use of a database.
+// NewSQL returns a store on db, which stays the caller's to close, in schema
+// "webhook". It does not connect; call [SQLStore.Migrate] before the first use of a
+// database. It panics if db is nil.
 func NewSQL(db *sql.DB) *SQLStore {
 	s, err := NewSQLWithConfig(db, Config{})
 	if err != nil {
-		panic(err) // unreachable: the zero Config is valid
+		panic(err)
 	}
 	return s
 }
 
-// NewSQLWithConfig is NewSQL with a configuration, which it checks.
+// NewSQLWithConfig is NewSQL with a configuration. What it refuses, a nil db too, it
+// reports with a [webhook.InvalidError].
 func NewSQLWithConfig(db *sql.DB, config Config) (*SQLStore, error) {
+	if db == nil {
+		return nil, &webhook.InvalidError{Field: "db", Problem: "is nil"}
+	}
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -140,8 +156,13 @@ func NewSQLWithConfig(db *sql.DB, config Config) (*SQLStore, error) {
 
 // InsertEvents implements [webhook.OutboxStore].
 func (s *SQLStore) InsertEvents(ctx context.Context, tx *sql.Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	if tx == nil {
+		return nil, errNoTx()
+	}
 	return s.insertEvents(ctx, sqlConn{querier: tx}, s.db, events)
 }
+
+func errNoTx() error { return &webhook.InvalidError{Field: "tx", Problem: "is nil"} }
 
 // core is the store but for the host's transaction type.
 type core struct {

@@ -61,9 +61,6 @@ const secondConnection = time.Second
 // It begins a transaction as the host does, so it waits for whoever writes. It
 // changes nothing, and writes nothing but what a checkpoint writes.
 func (s *Store) Check(ctx context.Context) error {
-	if s.err != nil {
-		return s.err
-	}
 	inMemory, err := s.inMemory(ctx)
 	if err != nil {
 		return err

@@ -241,7 +241,7 @@ func (cl *claim) addEvents(ctx context.Context, c *sql.Conn) error {
 // Renew implements [webhook.DeliveryStore].
 func (s *Store) Renew(ctx context.Context, p webhook.RenewParams) ([]uuid.UUID, error) {
 	if len(p.Leases) == 0 {
-		return nil, s.err
+		return nil, nil
 	}
 	var lost []uuid.UUID
 	err := s.write(ctx, "renewing leases", nil, func(ctx context.Context, c *sql.Conn) error {

@@ -79,11 +79,11 @@ func (s *Store) GetDelivery(ctx context.Context, scope webhook.Scope, id uuid.UU
 // ListDeliveries implements [webhook.LogStore].
 func (s *Store) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
 	if p.Limit <= 0 {
-		return nil, s.err
+		return nil, nil
 	}
 	text, args := listDeliveries(p)
 	if text == "" {
-		return nil, s.err
+		return nil, nil
 	}
 	var deliveries []webhook.Delivery
 	err := s.read(ctx, "listing deliveries", func(ctx context.Context) error {

@@ -126,9 +126,6 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 }
 
 func (s *Store) migrations() ([]migration.Migration, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: reading migrations: %w", err)

@@ -40,8 +40,8 @@ const (
 // it opens a savepoint, so that an error leaves nothing half written and the
 // transaction as it was.
 func (s *Store) InsertEvents(ctx context.Context, tx *sql.Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
-	if s.err != nil {
-		return nil, s.err
+	if tx == nil {
+		return nil, &webhook.InvalidError{Field: "tx", Problem: "is nil"}
 	}
 	if len(events) == 0 {
 		return nil, nil

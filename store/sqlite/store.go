@@ -1,9 +1,9 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -44,7 +44,6 @@ type Store struct {
 	allow       bool
 	lockTimeout time.Duration
 	prefix      string
-	err         error // why the Config was refused; every method returns it
 
 	queries sync.Map // query -> string: with the prefix put in
 
@@ -53,40 +52,34 @@ type Store struct {
 
 var _ webhook.Store[*sql.Tx] = (*Store)(nil)
 
-// New returns a store on db, which stays the caller's to close. It takes at most
-// one [Config]. A Config that breaks a rule is reported by the first call of any
-// method, as a [webhook.InvalidError]: New does not touch the database and
-// returns no error.
-func New(db *sql.DB, config ...Config) *Store {
-	var c Config
-	if len(config) > 0 {
-		c = config[0]
+// New returns a store on db, which stays the caller's to close, with tables whose
+// names begin with "webhook_". It does not connect; call [Store.Migrate] before the
+// first use of a database. It panics if db is nil.
+func New(db *sql.DB) *Store {
+	s, err := NewWithConfig(db, Config{})
+	if err != nil {
+		panic(err)
 	}
-	s := &Store{
-		db:          db,
-		allow:       c.AllowLockErrors,
-		lockTimeout: c.LockTimeout,
-		prefix:      c.TablePrefix,
-		writer:      newWriter(),
-	}
-	if s.lockTimeout == 0 {
-		s.lockTimeout = defaultLockTimeout
-	}
-	if s.prefix == "" {
-		s.prefix = defaultPrefix
-	}
-	s.err = errors.Join(checkArguments(db, config), checkPrefix(s.prefix))
 	return s
 }
 
-func checkArguments(db *sql.DB, config []Config) error {
+// NewWithConfig is New with a configuration. What it refuses, a nil db too, it
+// reports with a [webhook.InvalidError].
+func NewWithConfig(db *sql.DB, config Config) (*Store, error) {
+	s := &Store{
+		db:          db,
+		allow:       config.AllowLockErrors,
+		lockTimeout: cmp.Or(config.LockTimeout, defaultLockTimeout),
+		prefix:      cmp.Or(config.TablePrefix, defaultPrefix),
+		writer:      newWriter(),
+	}
 	if db == nil {
-		return &webhook.InvalidError{Field: "db", Problem: "is nil"}
+		return nil, &webhook.InvalidError{Field: "db", Problem: "is nil"}
 	}
-	if len(config) > 1 {
-		return &webhook.InvalidError{Field: "config", Problem: "was given more than once", Limit: 1}
+	if err := checkPrefix(s.prefix); err != nil {
+		return nil, err
 	}
-	return nil
+	return s, nil
 }
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -37,9 +37,6 @@ func newWriter() writer {
 // no lock. When the database is busy both are run again from the start, so
 // neither may have effects that are not undone by running it again.
 func (s *Store) write(ctx context.Context, doing string, prepare, fn func(ctx context.Context, c *sql.Conn) error) error {
-	if s.err != nil {
-		return s.err
-	}
 	select {
 	case <-s.writer.turn:
 	case <-ctx.Done():
@@ -117,9 +114,6 @@ func rollback(ctx context.Context, c *sql.Conn) {
 // read runs fn, which only reads, and runs it again when the database is busy:
 // rarely, since readers do not wait for the writer under write-ahead logging.
 func (s *Store) read(ctx context.Context, doing string, fn func(ctx context.Context) error) error {
-	if s.err != nil {
-		return s.err
-	}
 	if err := s.retry(ctx, func() error { return fn(ctx) }); err != nil {
 		return fmt.Errorf("sqlite: %s: %w", doing, err)
 	}
