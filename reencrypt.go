@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -15,8 +16,14 @@ import (
 //
 // It may be stopped and called again at any time, and runs beside everything
 // else. Endpoints whose secrets cannot be opened are left as they are and
-// reported together in the error, which then matches ErrSecretUnreadable.
+// reported together in the error, which then matches ErrSecretUnreadable. Of an
+// endpoint that it changes, secrets whose overlap has ended are dropped: they sign
+// nothing any more, and must not keep an old key needed.
 func (s *Endpoints) Reencrypt(ctx context.Context) (changed int, err error) {
+	now, err := s.core.now(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("reencrypt: %w", err)
+	}
 	var after uuid.UUID
 	var unread []error
 	for {
@@ -25,7 +32,7 @@ func (s *Endpoints) Reencrypt(ctx context.Context) (changed int, err error) {
 			return changed, fmt.Errorf("reencrypt: list endpoints: %w", err)
 		}
 		for i := range recs {
-			ok, err := s.reencryptOne(ctx, recs[i])
+			ok, err := s.reencryptOne(ctx, recs[i], now)
 			switch {
 			case errors.Is(err, ErrSecretUnreadable):
 				unread = append(unread, err)
@@ -48,9 +55,9 @@ func (s *Endpoints) Reencrypt(ctx context.Context) (changed int, err error) {
 
 // reencryptOne changes one endpoint if need be, and again as long as somebody
 // else changes it at the same time.
-func (s *Endpoints) reencryptOne(ctx context.Context, rec EndpointRecord) (changed bool, err error) {
+func (s *Endpoints) reencryptOne(ctx context.Context, rec EndpointRecord, now time.Time) (changed bool, err error) {
 	for {
-		if changed, err = s.reseal(ctx, &rec); err != nil || !changed {
+		if changed, err = s.reseal(ctx, &rec, now); err != nil || !changed {
 			return false, err
 		}
 		_, err = s.core.backend.UpdateEndpoint(ctx, rec)
@@ -72,23 +79,29 @@ func (s *Endpoints) reencryptOne(ctx context.Context, rec EndpointRecord) (chang
 }
 
 // reseal seals anew what an older key has sealed.
-func (s *Endpoints) reseal(ctx context.Context, rec *EndpointRecord) (changed bool, err error) {
+func (s *Endpoints) reseal(ctx context.Context, rec *EndpointRecord, now time.Time) (changed bool, err error) {
 	secrets, err := secretsOf(rec)
 	if err != nil {
-		return false, err
+		return false, unreadable(err)
 	}
-	for i := range secrets {
-		if !needsReseal(s.core.box, secrets[i].Sealed) {
+	active := secrets[:0]
+	for _, secret := range secrets {
+		if !needsReseal(s.core.box, secret.Sealed) {
+			active = append(active, secret)
 			continue
 		}
-		aad := secretAAD(rec.Tenant, rec.ID, secrets[i].ID)
-		if secrets[i].Sealed, err = resealSecret(ctx, s.core.box, s.core.box, secrets[i].Sealed, aad); err != nil {
-			return false, fmt.Errorf("secret %s of endpoint %s: %w", secrets[i].ID, rec.ID, err)
-		}
 		changed = true
+		if !secret.ExpiresAt.IsZero() && !secret.ExpiresAt.After(now) {
+			continue
+		}
+		aad := secretAAD(rec.Tenant, rec.ID, secret.ID)
+		if secret.Sealed, err = resealSecret(ctx, s.core.box, s.core.box, secret.Sealed, aad); err != nil {
+			return false, fmt.Errorf("secret %s of endpoint %s: %w", secret.ID, rec.ID, err)
+		}
+		active = append(active, secret)
 	}
 	if changed {
-		if err := putSecrets(rec, secrets); err != nil {
+		if err := putSecrets(rec, active); err != nil {
 			return false, err
 		}
 	}
