@@ -277,6 +277,8 @@ func newRun(d *Dispatcher, off scheduler.Mechanisms) *run {
 func (r *run) do(ctx context.Context) {
 	r.attemptCtx, r.stopAttempts = context.WithCancel(context.WithoutCancel(ctx))
 	defer r.stopAttempts()
+	// The grace period begins when the host says so, whatever the database does.
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(r.cfg.GracePeriod, r.stopAttempts) })()
 
 	// Results are written, and leases kept, until the last attempt has ended.
 	flushCtx, stopFlush := context.WithCancel(context.WithoutCancel(ctx))
@@ -298,16 +300,17 @@ func (r *run) do(ctx context.Context) {
 	workers.Wait()
 	r.cluster.leave(ctx)
 
-	grace := time.AfterFunc(r.cfg.GracePeriod, r.stopAttempts)
-	defer grace.Stop()
 	r.attempts.Wait()
 	close(attemptsOver)
 
-	// The database may be away: the last results get as much time as requests got.
-	last := time.AfterFunc(max(r.cfg.GracePeriod, 5*time.Second), stopFlush)
+	last := time.AfterFunc(r.lastWrites(), stopFlush)
 	defer last.Stop()
 	writers.Wait()
 }
+
+// lastWrites is how long the database may take, once Run is to end, to take what
+// is left: as long as requests may, and time enough in any case.
+func (r *run) lastWrites() time.Duration { return max(r.cfg.GracePeriod, 5*time.Second) }
 
 // recorded is called by the recorder with results that are in the database.
 func (r *run) recorded(batch []Result, lost []uuid.UUID) {

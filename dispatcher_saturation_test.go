@@ -102,3 +102,34 @@ func TestSendingPausesWhileTooManyResultsAreUnrecorded(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 	assert.EqualValues(t, events, sent.Load(), "each was sent once")
 }
+
+// hanging is a store whose claims neither succeed nor fail.
+type hanging struct {
+	webhook.Store[*webhooktest.Tx]
+
+	claims chan struct{}
+}
+
+func (h *hanging) Claim(ctx context.Context, _ webhook.ClaimParams) ([]webhook.Claimed, error) {
+	h.claims <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestADatabaseThatHangsDoesNotHoldUpTheStop(t *testing.T) {
+	t.Parallel()
+	store := &hanging{Store: webhooktest.NewStore(), claims: make(chan struct{}, 100)}
+	hooks, err := webhook.New(store, webhook.Config{Secrets: webhook.NewKeyring(webhook.NewKey("test"))})
+	require.NoError(t, err)
+	t.Cleanup(hooks.Close)
+	h := &host{t: t, store: store.Store.(*webhooktest.Store), hooks: hooks}
+	h.endpoint("https://hooks.example/in")
+	stop := h.dispatch(webhook.DispatcherConfig{GracePeriod: time.Second})
+	h.enqueue(paid(`{}`))
+	<-store.claims
+
+	began := time.Now()
+	stop()
+
+	assert.Less(t, time.Since(began), 15*time.Second, "five seconds, on a busy machine; a third of the lease is thirty")
+}

@@ -379,8 +379,10 @@ func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 	}
 	// A claim that is cut off may still take place in the database: better let it
 	// end and hand back what it brought.
+	stopping := ctx
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.cfg.Lease/3)
 	defer cancel()
+	defer context.AfterFunc(stopping, func() { time.AfterFunc(r.lastWrites(), cancel) })()
 	if reply.err = r.d.clock.settle(ctx); reply.err != nil {
 		return reply
 	}
