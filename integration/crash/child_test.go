@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -67,6 +68,7 @@ func child(raw string) error {
 
 	w := watch{at: c.at, takeovers: func(n int) { fmt.Println("takeover", n) }}
 	h, err := openHost(ctx, o.Kind, o.URL, options{
+		log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		clock: machine.Clock{Offset: o.ClockOffset},
 		watch: w,
 		transport: func(next http.RoundTripper) http.RoundTripper {
@@ -152,7 +154,7 @@ func (c *childProcess) takeOrders(ctx context.Context, h *host) {
 		case err == nil && keep:
 			c.at(afterCommit, id.String())
 		}
-		pause(ctx, time.Duration(rand.IntN(20))*time.Millisecond)
+		pause(ctx, time.Duration(rand.IntN(60))*time.Millisecond)
 	}
 }
 

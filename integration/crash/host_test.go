@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"time"
@@ -47,6 +48,7 @@ type host struct {
 // options of a host.
 type options struct {
 	clock     webhook.Clock
+	log       *slog.Logger
 	transport func(http.RoundTripper) http.RoundTripper
 	watch     watch
 	listen    *pgx.ConnConfig
@@ -173,7 +175,7 @@ func (o options) config() webhook.Config {
 	if err != nil {
 		panic(err) // the configuration is a constant
 	}
-	c := webhook.Config{Clock: o.clock, Secrets: webhook.NewKeyring(key()), Transport: loopback}
+	c := webhook.Config{Clock: o.clock, Logger: o.log, Secrets: webhook.NewKeyring(key()), Transport: loopback}
 	if o.transport != nil {
 		c.Transport = loopback.Wrap(o.transport)
 	}
@@ -225,9 +227,11 @@ func (h *host) run(ctx context.Context, cfg webhook.DispatcherConfig) error {
 	return d.Run(ctx)
 }
 
-// quick is a dispatcher for tests that wait for leases.
+// quick is a dispatcher for tests that wait for leases. Its circuits stay closed: on
+// a busy machine requests are slow, which is not what is tested here.
 func quick() webhook.DispatcherConfig {
 	return webhook.DispatcherConfig{
+		Breaker:           webhook.BreakerConfig{ConsecutiveFailures: -1, FailureRatio: -1, MaxLatency: -1},
 		HeartbeatInterval: 200 * time.Millisecond,
 		Lease:             6 * time.Second,
 		PollInterval:      200 * time.Millisecond,

@@ -44,6 +44,8 @@ type world struct {
 	requests  []request
 	open      map[uuid.UUID]int // requests that wait for their answer, by event
 	most      int               // of open, at any time
+	inAll     int               // requests that wait for their answer
+	mostInAll int               // of inAll, at any time
 	takeovers int
 	answer    func(request) int // the status of the answer
 	arrived   func(request)     // called before the answer; may be nil
@@ -136,6 +138,8 @@ func (w *world) receive(rw http.ResponseWriter, r *http.Request) {
 	w.requests = append(w.requests, got)
 	w.open[got.event]++
 	w.most = max(w.most, w.open[got.event])
+	w.inAll++
+	w.mostInAll = max(w.mostInAll, w.inAll)
 	status, arrived, latency := w.answer(got), w.arrived, w.latency
 	w.mu.Unlock()
 	if arrived != nil {
@@ -144,6 +148,7 @@ func (w *world) receive(rw http.ResponseWriter, r *http.Request) {
 	pause(r.Context(), latency)
 	w.mu.Lock()
 	w.open[got.event]--
+	w.inAll--
 	w.mu.Unlock()
 	rw.WriteHeader(status)
 }
@@ -256,7 +261,12 @@ func (w *world) start(o orders) *process {
 	require.NoError(w.t, err)
 	require.NoError(w.t, p.cmd.Start())
 	go p.listen(out)
-	w.t.Cleanup(p.kill)
+	w.t.Cleanup(func() {
+		p.kill()
+		if said := p.complaints(); said != "" && w.t.Failed() {
+			w.t.Logf("process %d: %s", p.number, said)
+		}
+	})
 	return p
 }
 
@@ -399,6 +409,11 @@ func (p *process) thaw() {
 func (w *world) drained() map[uuid.UUID]bool {
 	w.t.Helper()
 	var committed map[uuid.UUID]bool
+	defer func() {
+		if w.t.Failed() {
+			w.describeLeft()
+		}
+	}()
 	require.EventuallyWithT(w.t, func(c *assert.CollectT) {
 		var err error
 		committed, err = w.host.orders(w.t.Context())
@@ -416,6 +431,17 @@ func (w *world) drained() map[uuid.UUID]bool {
 		require.Empty(c, len(left), "deliveries that are stuck")
 	}, patience, 50*time.Millisecond)
 	return committed
+}
+
+// describeLeft tells what the database holds that is not finished.
+func (w *world) describeLeft() {
+	left, err := w.host.unfinished(context.WithoutCancel(w.t.Context()))
+	counts := make(map[string]int)
+	for i := range left {
+		d := &left[i]
+		counts[fmt.Sprintf("%s %s after %d attempts, last %s", d.Tenant, d.State, d.Attempts, d.LastClass)]++
+	}
+	w.t.Log("unfinished:", counts, err)
 }
 
 // deliveries returns an event's deliveries and their attempts.
