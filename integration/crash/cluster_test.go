@@ -1,0 +1,217 @@
+package crash_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+)
+
+// steadyBeats is after how many heartbeats without a change of members the caps
+// hold exactly.
+const steadyBeats = 10
+
+// cappedEndpoint is a receiver that knows how many requests it has at once.
+type cappedEndpoint struct {
+	tenant string
+
+	mu        sync.Mutex
+	now, most int
+	senders   map[int]int
+}
+
+// cappedEndpoints adds tenants, each with an endpoint on a host of its own.
+func (w *world) cappedEndpoints(n, limit int) []*cappedEndpoint {
+	w.t.Helper()
+	var all []*cappedEndpoint
+	for i := range n {
+		e := &cappedEndpoint{tenant: "capped" + strconv.Itoa(i), senders: map[int]int{}}
+		receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			sender, _ := strconv.Atoi(r.Header.Get(senderHeader))
+			e.mu.Lock()
+			e.now++
+			e.most = max(e.most, e.now)
+			e.senders[sender]++
+			e.mu.Unlock()
+			w.receive(rw, r)
+			e.mu.Lock()
+			e.now--
+			e.mu.Unlock()
+		}))
+		w.t.Cleanup(receiver.Close)
+		_, err := w.host.endpoints.Create(w.t.Context(), webhook.EndpointParams{
+			Tenant: e.tenant, URL: receiver.URL, Types: []string{"*"}, MaxInFlight: limit,
+		})
+		require.NoError(w.t, err)
+		w.tenants = append(w.tenants, e.tenant)
+		all = append(all, e)
+	}
+	return all
+}
+
+// take returns the most requests at once since it was last asked.
+func (e *cappedEndpoint) take() (most int, senders map[int]int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	most, senders = e.most, e.senders
+	e.most, e.senders = e.now, map[int]int{}
+	return most, senders
+}
+
+// steady lets the members settle, then watches for a while.
+func (w *world) steady(what string, endpoints []*cappedEndpoint, limit, processes int) {
+	w.t.Helper()
+	beat := quick().HeartbeatInterval
+	pause(w.t.Context(), steadyBeats*beat)
+	for _, e := range endpoints {
+		e.take()
+	}
+	pause(w.t.Context(), 6*beat)
+	sending, full := map[int]bool{}, 0
+	for _, e := range endpoints {
+		most, senders := e.take()
+		assert.LessOrEqual(w.t, most, limit, "%s: requests at once at %s", what, e.tenant)
+		assert.LessOrEqual(w.t, len(senders), 1, "%s: processes that send to %s", what, e.tenant)
+		if most == limit {
+			full++
+		}
+		for sender := range senders {
+			sending[sender] = true
+		}
+	}
+	assert.Positive(w.t, full, "%s: some endpoint is at its cap", what)
+	assert.LessOrEqual(w.t, len(sending), processes, what)
+	assert.Greater(w.t, len(sending), 1, "%s: the endpoints are shared out", what)
+}
+
+// Three processes share the endpoints. One is killed, one stands still for longer
+// than its lease, and one joins, all under load. Nothing is lost, nothing is sent
+// twice but what was in flight at those moments, and each endpoint has one sender
+// and keeps its cap whenever the members have not changed for a while.
+func TestThreeProcessesKeepTheCapsThroughAKillAStopAndAJoin(t *testing.T) {
+	t.Parallel()
+	const limit = 3
+	w := newWorld(t, onPostgres, 0)
+	w.answerWithin(120 * time.Millisecond)
+	endpoints := w.cappedEndpoints(12, limit)
+	o := orders{Dispatch: true, Tenants: w.tenants}
+	first, second, third := w.start(o), w.start(o), w.start(o)
+	w.eventually("all send", func() bool {
+		return len(w.receivedFrom(first.number)) > 5 && len(w.receivedFrom(second.number)) > 5 && len(w.receivedFrom(third.number)) > 5
+	})
+	for i := range 300 { // more than they can send at once
+		w.takeOrderOf(w.tenants[i%len(w.tenants)])
+	}
+	w.steady("three processes", endpoints, limit, 3)
+
+	killed := time.Now()
+	require.NoError(t, first.cmd.Process.Kill())
+	first.awaitDeath()
+	w.steady("after a kill", endpoints, limit, 2)
+
+	second.freeze()
+	stopped := time.Now()
+	fourth := w.start(o)
+	pause(t.Context(), quick().Lease+time.Second)
+	second.thaw()
+	w.eventually("the one that stood still sends again", func() bool {
+		for _, r := range w.received() {
+			if r.sender == second.number && r.at.After(stopped.Add(quick().Lease)) {
+				return true
+			}
+		}
+		return false
+	})
+	w.steady("after a stop and a join", endpoints, limit, 3)
+	assert.NotEmpty(t, w.receivedFrom(fourth.number))
+
+	w.answerWithin(0)
+	for _, p := range []*process{second, third, fourth} {
+		p.stop()
+	}
+	last := w.start(orders{Dispatch: true})
+	w.drained()
+	last.stop()
+
+	// What was in flight at the kill and at the stop was sent again, and no more.
+	timeout := quick().RequestTimeout
+	interrupted := func(r request) bool {
+		within := func(end time.Time) bool { return r.at.After(end.Add(-timeout)) && r.at.Before(end.Add(time.Second)) }
+		return r.sender == first.number && within(killed) || r.sender == second.number && within(stopped)
+	}
+	requests := map[uuid.UUID]int{}
+	again := map[uuid.UUID]bool{}
+	for _, r := range w.received() {
+		requests[r.event]++
+		if interrupted(r) {
+			again[r.event] = true
+		}
+	}
+	duplicates := 0
+	for event, n := range requests {
+		if n > 1 {
+			duplicates++
+			assert.True(t, again[event] && n == 2, "an event that was not interrupted was sent %d times", n)
+		}
+	}
+	assert.LessOrEqual(t, duplicates, 2*limit*len(endpoints), "no more than could be in flight")
+	t.Logf("%d events, %d of them sent twice: in flight at the kill and at the stop", len(requests), duplicates)
+}
+
+// The circuit of an endpoint outlives the process that opened it, however that
+// ends.
+func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, onPostgres, 0)
+	endpoints := w.cappedEndpoints(2, 3)
+	broken := endpoints[0]
+	w.answerWith(func(request) int { return http.StatusOK })
+	failing := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		broken.mu.Lock()
+		broken.most++
+		broken.mu.Unlock()
+		rw.WriteHeader(http.StatusBadGateway)
+	}))
+	t.Cleanup(failing.Close)
+	list, err := w.host.endpoints.List(t.Context(), webhook.TenantScope(broken.tenant), uuid.Nil, 1)
+	require.NoError(t, err)
+	_, err = w.host.endpoints.Update(t.Context(), webhook.AllTenants(), list[0].ID, webhook.EndpointUpdate{URL: &failing.URL})
+	require.NoError(t, err)
+	count := func() int {
+		broken.mu.Lock()
+		defer broken.mu.Unlock()
+		return broken.most
+	}
+
+	first := w.start(orders{Dispatch: true})
+	for range 10 {
+		w.takeOrderOf(broken.tenant)
+	}
+	w.eventually("the circuit opens", func() bool {
+		health, err := w.host.backend.(webhook.ClusterStore).LoadHealth(t.Context(), webhook.LoadHealthParams{
+			Now: time.Now(), Endpoints: []uuid.UUID{list[0].ID},
+		})
+		return err == nil && len(health) == 1 && !health[0].UpdatedAt.IsZero()
+	})
+	require.NoError(t, first.cmd.Process.Kill())
+	first.awaitDeath()
+	sent := count()
+
+	// Thirty seconds is the circuit's first open time, and the jitter a fifth of it.
+	w.start(orders{Dispatch: true})
+	for i := range 6 {
+		w.takeOrderOf(broken.tenant)
+		w.arrives(w.takeOrderOf(endpoints[1].tenant))
+		pause(t.Context(), time.Second)
+		assert.Equal(t, sent, count(), fmt.Sprintf("after %d s", i))
+	}
+}
