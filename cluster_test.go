@@ -301,7 +301,7 @@ func (s *faint) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uui
 
 func TestADispatcherWithoutHeartbeatLeavesTheEndpointsToTheOthers(t *testing.T) {
 	t.Parallel()
-	const hosts = 8
+	const hosts = 16 // so many that each surely owns some
 	keys := webhook.NewKeyring(webhook.NewKey("test"))
 	h := newHost(t, func(c *webhook.Config) { c.Secrets = keys })
 	store := &faint{Store: h.store}
