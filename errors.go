@@ -23,6 +23,16 @@ var (
 	// meantime. Read it again and repeat the change.
 	ErrConflict = errors.New("webhook: changed in the meantime")
 
+	// ErrEndpointDisabled refuses a replay to a disabled endpoint: enable it first.
+	ErrEndpointDisabled = errors.New("webhook: the endpoint is disabled")
+
+	// ErrEventGone refuses a replay of an event that is no longer stored, so that
+	// there is nothing left to send.
+	ErrEventGone = errors.New("webhook: the event is no longer stored")
+
+	// ErrFinished refuses to cancel a delivery, or a replay job, that has ended.
+	ErrFinished = errors.New("webhook: already finished")
+
 	// ErrSchemaOutdated is returned when the database lacks migrations that this
 	// version of the library needs. Call Migrate on the store.
 	ErrSchemaOutdated = errors.New("webhook: database schema is older than the library; run Migrate")

@@ -60,17 +60,18 @@ type Hooks[Tx any] struct {
 
 // core is what does not depend on the host's transaction type.
 type core struct {
-	auth      Authenticator // nil: none
-	backend   Backend
-	box       SecretBox
-	client    *egress.Client
-	clock     Clock // nil: the database's time
-	endpoints *Endpoints
-	log       *slog.Logger
-	limits    eventLimits
-	machine   machine.Clock
-	signer    Signer
-	waker     *waker
+	auth       Authenticator // nil: none
+	backend    Backend
+	box        SecretBox
+	client     *egress.Client
+	clock      Clock // nil: the database's time
+	deliveries *Deliveries
+	endpoints  *Endpoints
+	log        *slog.Logger
+	limits     eventLimits
+	machine    machine.Clock
+	signer     Signer
+	waker      *waker
 }
 
 // New makes the library's handle from a store and a configuration. It does no
@@ -131,6 +132,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 		limits:  eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},
 		waker:   newWaker(notifier),
 	}
+	c.deliveries = &Deliveries{core: c}
 	c.endpoints = &Endpoints{core: c}
 	return c, nil
 }
@@ -141,6 +143,9 @@ func (h *Hooks[Tx]) Backend() Backend { return h.core.backend }
 
 // Endpoints returns the service that manages endpoints.
 func (h *Hooks[Tx]) Endpoints() *Endpoints { return h.core.endpoints }
+
+// Deliveries returns the service that reads, cancels and repeats deliveries.
+func (h *Hooks[Tx]) Deliveries() *Deliveries { return h.core.deliveries }
 
 // Wake tells dispatchers that events were committed. Calling it after commit
 // spares them the few milliseconds by which they would otherwise look too early

@@ -28,6 +28,7 @@ type Store[Tx any] interface {
 type Backend interface {
 	FanOutStore
 	DeliveryStore
+	ActionStore
 	EndpointStore
 	LogStore
 	SystemStore
@@ -285,6 +286,56 @@ type CancelDeliveriesParams struct {
 	EndpointID uuid.UUID
 	Reason     string
 	Limit      int
+}
+
+// ActionStore changes single deliveries because a person asked for it.
+type ActionStore interface {
+	// CancelDelivery finishes an unfinished delivery as cancelled. One under a
+	// lease is cancelled too: the lease no longer holds it, and its result comes
+	// late. It reports false, and changes nothing, when no unfinished delivery
+	// within p.Scope has the id.
+	CancelDelivery(ctx context.Context, p CancelDeliveryParams) (cancelled bool, err error)
+
+	// HastenDelivery makes an unfinished delivery that is not under a lease valid
+	// at p.Now due at p.Now; one that was due before stays as it is. Its lane and
+	// its attempts stay. It reports false, and changes nothing, when no such
+	// delivery within p.Scope has the id.
+	HastenDelivery(ctx context.Context, p HastenDeliveryParams) (hastened bool, err error)
+
+	// StartRun begins another run of an event to an endpoint: a delivery in
+	// LaneReplay, created and due at p.Now, whose run is one more than that of the
+	// latest, and at least 1. While a run of the two is unfinished it begins none
+	// and returns that one, and false; however many calls come at once, one run is
+	// begun. Earlier runs stay as they are.
+	//
+	// It gives ErrNotFound for an endpoint that is unknown, deleted or outside of
+	// p.Scope, and for an event that is unknown or another tenant's than the
+	// endpoint; ErrEndpointDisabled for a disabled endpoint; and ErrEventGone for
+	// an event that has a delivery to the endpoint but is itself no longer stored.
+	StartRun(ctx context.Context, p StartRunParams) (deliveryID uuid.UUID, started bool, err error)
+}
+
+// CancelDeliveryParams says which delivery is withdrawn, and why.
+type CancelDeliveryParams struct {
+	Now        time.Time
+	Scope      Scope
+	DeliveryID uuid.UUID
+	Reason     string
+}
+
+// HastenDeliveryParams says which delivery is wanted now.
+type HastenDeliveryParams struct {
+	Now        time.Time
+	Scope      Scope
+	DeliveryID uuid.UUID
+}
+
+// StartRunParams says what is sent again, and to whom.
+type StartRunParams struct {
+	Now        time.Time
+	Scope      Scope
+	EventID    uuid.UUID
+	EndpointID uuid.UUID
 }
 
 // EndpointStore keeps endpoints. Every write gives the endpoint a new revision

@@ -23,7 +23,8 @@ type waker struct {
 	notifier Notifier // nil when the store has none
 
 	mu         sync.Mutex
-	listeners  map[chan struct{}]struct{} // dispatchers in this process
+	listeners  map[chan struct{}]struct{} // fan-outs of the dispatchers in this process
+	reconciles map[chan struct{}]struct{} // and their reconciliations
 	timer      *time.Timer                // nil when nothing is armed
 	step       int                        // index into wakeSteps of the armed timer
 	again      bool                       // arm was called since the timer was armed
@@ -36,21 +37,31 @@ type waker struct {
 }
 
 func newWaker(notifier Notifier) *waker {
-	w := &waker{notifier: notifier, listeners: make(map[chan struct{}]struct{})}
+	w := &waker{
+		notifier:   notifier,
+		listeners:  make(map[chan struct{}]struct{}),
+		reconciles: make(map[chan struct{}]struct{}),
+	}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	return w
 }
 
 // listen registers a dispatcher's wake-up channel, which must have a buffer of
 // one, until the returned function is called.
-func (w *waker) listen(c chan struct{}) (stop func()) {
+func (w *waker) listen(c chan struct{}) (stop func()) { return w.register(w.listeners, c) }
+
+// listenDue registers, likewise, a channel to be woken when deliveries have
+// become due by another way than fan-out.
+func (w *waker) listenDue(c chan struct{}) (stop func()) { return w.register(w.reconciles, c) }
+
+func (w *waker) register(set map[chan struct{}]struct{}, c chan struct{}) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.listeners[c] = struct{}{}
+	set[c] = struct{}{}
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.listeners, c)
+		delete(set, c)
 	}
 }
 
@@ -84,6 +95,16 @@ func (w *waker) endpointsChanged() {
 		poke(c)
 	}
 	w.notifyLocked(SignalEndpoints)
+}
+
+// deliveriesDue tells all dispatchers to look for deliveries that are due.
+func (w *waker) deliveriesDue() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c := range w.reconciles {
+		poke(c)
+	}
+	w.notifyLocked(SignalReady)
 }
 
 func (w *waker) fire() {

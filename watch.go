@@ -80,6 +80,8 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 // poked: what other processes left, what an expired lease set free, and whatever
 // else nobody told of. It also settles what abandoned endpoints have pending.
 func (r *run) reconcile(ctx context.Context) {
+	stop := r.core.waker.listenDue(r.reconciled)
+	defer stop()
 	for {
 		select {
 		case <-r.reconciled:

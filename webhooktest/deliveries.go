@@ -37,26 +37,28 @@ type loggedAttempt struct {
 	token uuid.UUID
 }
 
-// insertDelivery writes the first run of an event to an endpoint. The lock is held.
-func (s *Store) insertDelivery(e *event, endpointID uuid.UUID, now time.Time) {
+// insertDelivery writes a run of an event to an endpoint. The lock is held.
+func (s *Store) insertDelivery(e *event, endpointID uuid.UUID, run int, lane webhook.Lane, now time.Time) uuid.UUID {
 	d := &delivery{
 		Delivery: webhook.Delivery{
 			ID:            uuid.Must(uuid.NewV7()),
 			EventID:       e.ID,
 			EndpointID:    endpointID,
+			Run:           run,
 			Tenant:        e.Tenant,
 			EventType:     e.Type,
 			State:         webhook.StatePending,
 			NextAttemptAt: stored(now),
 			CreatedAt:     stored(now),
 		},
-		lane: webhook.LaneFirst,
+		lane: lane,
 	}
 	s.deliveries[d.ID] = d
 	if s.unfinished[endpointID] == nil {
 		s.unfinished[endpointID] = map[uuid.UUID]*delivery{}
 	}
 	s.unfinished[endpointID][d.ID] = d
+	return d.ID
 }
 
 // Ready implements [webhook.DeliveryStore].

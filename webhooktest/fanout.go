@@ -108,7 +108,7 @@ func (s *Store) applyFanOut(now time.Time, plan []matched) webhook.FanOutResult 
 			result.OldestCreatedAt = created
 		}
 		for _, endpointID := range m.endpoints {
-			s.insertDelivery(m.entry.event, endpointID, now)
+			s.insertDelivery(m.entry.event, endpointID, 0, webhook.LaneFirst, now)
 			result.Deliveries++
 			if !reached[endpointID] {
 				reached[endpointID] = true

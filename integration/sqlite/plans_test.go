@@ -60,6 +60,7 @@ func everyMethod(t *testing.T, store *sqlite.Store, db *sql.DB) {
 	require.NoError(t, err)
 	recordInEveryWay(t, store, claimed, token)
 
+	actInEveryWay(t, store, claimed)
 	gone.State, gone.Revision = webhook.EndpointDisabled, 3
 	_, err = store.UpdateEndpoint(ctx, gone)
 	require.NoError(t, err)
@@ -82,6 +83,30 @@ func recordInEveryWay(t *testing.T, store *sqlite.Store, claimed []webhook.Claim
 	results[3].State, results[3].Attempt = webhook.StatePending, nil
 	_, err := store.Record(t.Context(), webhook.RecordParams{Now: time.Now(), Results: results})
 	require.NoError(t, err)
+}
+
+// actInEveryWay acts on what recordInEveryWay left.
+func actInEveryWay(t *testing.T, store *sqlite.Store, claimed []webhook.Claimed) {
+	t.Helper()
+	ctx, all := t.Context(), webhook.AllTenants()
+	now := time.Now().Add(24 * time.Hour)
+	hastened, err := store.HastenDelivery(ctx, webhook.HastenDeliveryParams{Now: now, Scope: all, DeliveryID: claimed[2].DeliveryID})
+	require.NoError(t, err)
+	assert.True(t, hastened)
+	cancelled, err := store.CancelDelivery(ctx, webhook.CancelDeliveryParams{Now: now, Scope: all, DeliveryID: claimed[2].DeliveryID})
+	require.NoError(t, err)
+	assert.True(t, cancelled)
+	run := webhook.StartRunParams{Now: now, Scope: all, EventID: claimed[0].Event.ID, EndpointID: claimed[0].EndpointID}
+	first, started, err := store.StartRun(ctx, run)
+	require.NoError(t, err)
+	assert.True(t, started)
+	again, started, err := store.StartRun(ctx, run)
+	require.NoError(t, err)
+	assert.False(t, started)
+	assert.Equal(t, first, again)
+	run.EventID = newID()
+	_, _, err = store.StartRun(ctx, run)
+	require.ErrorIs(t, err, webhook.ErrNotFound)
 }
 
 func readInEveryWay(t *testing.T, store *sqlite.Store, c webhook.Claimed) {

@@ -219,13 +219,9 @@ const moved = math.MinInt64
 
 func (s *core) write(ctx context.Context, tx conn, now time.Time, out fanOutWrites) error {
 	if n := len(out.events); n > 0 {
-		ids := make([]uuid.UUID, n)
-		for i := range ids {
-			id, err := uuid.NewV7()
-			if err != nil {
-				return err
-			}
-			ids[i] = id
+		ids, err := newIDs(n)
+		if err != nil {
+			return err
 		}
 		if _, err := tx.exec(ctx, &s.sql.insertDeliveries, s.db.uuids(ids), s.db.uuids(out.events),
 			s.db.uuids(out.endpoints), s.db.texts(out.tenants), s.db.texts(out.types), micros(now)); err != nil {

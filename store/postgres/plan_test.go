@@ -240,6 +240,36 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 		check("ListDeliveries, "+list.what, list.rows, func() error { _, err := store.ListDeliveries(ctx, list.p); return err })
 	}
 
+	now := d.FinishedAt.AddDate(1, 0, 0)
+	waiting, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: parked, State: webhook.StatePending, Limit: 1})
+	require.NoError(t, err)
+	require.Len(t, waiting, 1)
+	check("HastenDelivery", 10, func() error {
+		hastened, err := store.HastenDelivery(ctx, webhook.HastenDeliveryParams{Now: now, Scope: webhook.AllTenants(), DeliveryID: waiting[0].ID})
+		assert.True(t, hastened)
+		return err
+	})
+	check("CancelDelivery", 10, func() error {
+		cancelled, err := store.CancelDelivery(ctx, webhook.CancelDeliveryParams{Now: now, Scope: webhook.AllTenants(), DeliveryID: waiting[0].ID})
+		assert.True(t, cancelled)
+		return err
+	})
+	exec(t, pool, `UPDATE webhook.endpoint SET tenant = 'tenant' WHERE id = $1`, d.EndpointID)
+	for _, what := range []string{"begun", "unfinished"} {
+		check("StartRun, "+what, 100, func() error {
+			_, started, err := store.StartRun(ctx, webhook.StartRunParams{Now: now, Scope: webhook.AllTenants(), EventID: d.EventID, EndpointID: d.EndpointID})
+			assert.Equal(t, what == "begun", started)
+			return err
+		})
+	}
+	gone, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: d.EndpointID, State: webhook.StateDead, Limit: 1})
+	require.NoError(t, err)
+	if len(gone) > 0 {
+		exec(t, pool, `DELETE FROM webhook.event WHERE id = $1`, gone[0].EventID)
+		_, _, err = store.StartRun(ctx, webhook.StartRunParams{Now: now, Scope: webhook.AllTenants(), EventID: gone[0].EventID, EndpointID: d.EndpointID})
+		require.ErrorIs(t, err, webhook.ErrEventGone)
+	}
+
 	e, err := store.GetEndpoint(ctx, webhook.AllTenants(), parked)
 	require.NoError(t, err)
 	e.State = webhook.EndpointDisabled

@@ -15,6 +15,8 @@ type statements struct {
 	takeOutbox, insertDeliveries, returnToOutbox, insertUnmatched statement
 	// Claims and results.
 	ready, claim, claimOldest, renew, record, logLate, cancel statement
+	// What a person asks for.
+	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone statement
 	// Who dispatches what.
 	heartbeat, leave, saveHealth, loadHealth, takeProbes, readProbes statement
 	// Endpoints.
@@ -50,6 +52,13 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.record, recordSQL, true},
 		{&s.logLate, logLateSQL, true},
 		{&s.cancel, cancelSQL, true},
+
+		{&s.cancelDelivery, cancelDeliverySQL, true},
+		{&s.hasten, hastenSQL, true},
+		{&s.lockEndpoint, lockEndpointSQL, false},
+		{&s.insertRuns, insertRunsSQL, true},
+		{&s.unfinishedRun, unfinishedRunSQL, true},
+		{&s.eventGone, eventGoneSQL, true},
 
 		{&s.heartbeat, heartbeatSQL, false},
 		{&s.leave, leaveSQL, false},

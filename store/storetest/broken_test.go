@@ -32,6 +32,9 @@ type store struct {
 	renew            func(context.Context, webhook.RenewParams) ([]uuid.UUID, error)
 	record           func(context.Context, webhook.RecordParams) (webhook.RecordResult, error)
 	cancelDeliveries func(context.Context, webhook.CancelDeliveriesParams) (int, error)
+	cancelDelivery   func(context.Context, webhook.CancelDeliveryParams) (bool, error)
+	hastenDelivery   func(context.Context, webhook.HastenDeliveryParams) (bool, error)
+	startRun         func(context.Context, webhook.StartRunParams) (uuid.UUID, bool, error)
 	createEndpoint   func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
 	updateEndpoint   func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
 	getEndpoint      func(context.Context, webhook.Scope, uuid.UUID) (webhook.EndpointRecord, error)
@@ -59,6 +62,7 @@ func newStore() *store {
 		Store:        m,
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
 		ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
+		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, startRun: m.StartRun,
 		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
 		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
 		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listAttempts: m.ListAttempts,
@@ -93,6 +97,18 @@ func (s *store) Record(ctx context.Context, p webhook.RecordParams) (webhook.Rec
 
 func (s *store) CancelDeliveries(ctx context.Context, p webhook.CancelDeliveriesParams) (int, error) {
 	return s.cancelDeliveries(ctx, p)
+}
+
+func (s *store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryParams) (bool, error) {
+	return s.cancelDelivery(ctx, p)
+}
+
+func (s *store) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryParams) (bool, error) {
+	return s.hastenDelivery(ctx, p)
+}
+
+func (s *store) StartRun(ctx context.Context, p webhook.StartRunParams) (uuid.UUID, bool, error) {
+	return s.startRun(ctx, p)
 }
 
 func (s *store) CreateEndpoint(ctx context.Context, e webhook.EndpointRecord) (webhook.EndpointRecord, error) {
@@ -188,7 +204,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

@@ -1,0 +1,97 @@
+package webhooktest
+
+import (
+	"context"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook"
+)
+
+// CancelDelivery implements [webhook.ActionStore].
+func (s *Store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryParams) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.deliveries[p.DeliveryID]
+	if d == nil || d.State.Final() || !p.Scope.Includes(d.Tenant) {
+		return false, nil
+	}
+	s.finish(d, webhook.StateCancelled, p.Reason, p.Now)
+	return true, nil
+}
+
+// HastenDelivery implements [webhook.ActionStore].
+func (s *Store) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryParams) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.deliveries[p.DeliveryID]
+	if d == nil || d.State.Final() || d.leasedAt(p.Now) || !p.Scope.Includes(d.Tenant) {
+		return false, nil
+	}
+	if now := stored(p.Now); now.Before(d.NextAttemptAt) {
+		d.NextAttemptAt = now
+	}
+	return true, nil
+}
+
+// StartRun implements [webhook.ActionStore].
+func (s *Store) StartRun(ctx context.Context, p webhook.StartRunParams) (uuid.UUID, bool, error) {
+	if err := ctx.Err(); err != nil {
+		return uuid.Nil, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	endpoint := s.endpoints[p.EndpointID]
+	switch {
+	case endpoint == nil || !endpoint.DeletedAt.IsZero() || !p.Scope.Includes(endpoint.Tenant):
+		return uuid.Nil, false, webhook.ErrNotFound
+	case endpoint.State == webhook.EndpointDisabled:
+		return uuid.Nil, false, webhook.ErrEndpointDisabled
+	}
+	latest := s.latestRun(p.EventID, p.EndpointID)
+	e := s.events[p.EventID]
+	switch {
+	case latest != nil && !latest.State.Final():
+		return latest.ID, false, nil
+	case e == nil && latest != nil:
+		return uuid.Nil, false, webhook.ErrEventGone
+	case e == nil || e.Tenant != endpoint.Tenant:
+		return uuid.Nil, false, webhook.ErrNotFound
+	}
+	return s.startRun(e, p.EndpointID, latest, p.Now), true, nil
+}
+
+// latestRun is the delivery of the event to the endpoint that counts, or nil: the
+// one that is unfinished, or the last. The lock is held.
+func (s *Store) latestRun(eventID, endpointID uuid.UUID) *delivery {
+	var latest *delivery
+	for _, d := range s.deliveries {
+		if d.EventID != eventID || d.EndpointID != endpointID {
+			continue
+		}
+		if !d.State.Final() {
+			return d
+		}
+		if latest == nil || d.Run > latest.Run {
+			latest = d
+		}
+	}
+	return latest
+}
+
+// startRun begins the run after the latest, which is finished or nil. The lock is
+// held.
+func (s *Store) startRun(e *event, endpointID uuid.UUID, latest *delivery, now time.Time) uuid.UUID {
+	run := 1
+	if latest != nil {
+		run = latest.Run + 1
+	}
+	return s.insertDelivery(e, endpointID, run, webhook.LaneReplay, now)
+}
