@@ -46,9 +46,9 @@ func deliverLibrary(o options) func(context.Context, *pgxpool.Pool) (timedFunc, 
 		if err != nil {
 			return nil, err
 		}
-		err = createEndpoints(ctx, hooks, to.url)
+		err = o.createEndpoints(ctx, hooks, to.url)
 		if err == nil {
-			err = enqueueMany(ctx, hooks, pool, o.events)
+			err = o.enqueueMany(ctx, hooks, pool, o.events)
 		}
 		if err != nil {
 			return nil, errors.Join(err, to.close())

@@ -25,8 +25,8 @@ func enqueueComparison(o options) comparison {
 		name: "enqueue",
 		unit: "transactions",
 		sides: []side{
-			{name: "library", connections: writers, prepare: enqueueLibrary(o, event)},
-			{name: "library_with_key", connections: writers, prepare: enqueueLibrary(o, keyedEvent)},
+			{name: "library", connections: writers, prepare: enqueueLibrary(o, o.event)},
+			{name: "library_with_key", connections: writers, prepare: enqueueLibrary(o, o.keyedEvent)},
 			{name: "river", connections: writers, prepare: enqueueRiver(o)},
 			{name: "bare_insert", connections: writers, prepare: enqueueBare(o)},
 		},

@@ -18,10 +18,6 @@ import (
 const (
 	payloadBytes = 1 << 10
 	eventType    = "invoice.paid"
-
-	// endpoints is how many endpoints, each of a tenant of its own, the events are
-	// spread over. They are all on the one receiver, so on one host.
-	endpoints = 50
 )
 
 // payload is a JSON object of payloadBytes that tells n.
@@ -34,14 +30,15 @@ func payload(n int) json.RawMessage {
 	return append(b, `"}`...)
 }
 
-func tenant(n int) string { return "tenant_" + strconv.Itoa(n%endpoints) }
+func tenant(n int) string { return "tenant_" + strconv.Itoa(n) }
 
-func event(n int) webhook.Event {
-	return webhook.Event{Tenant: tenant(n), Type: eventType, Payload: payload(n)}
+// event n goes to one of the tenants in turn.
+func (o options) event(n int) webhook.Event {
+	return webhook.Event{Tenant: tenant(n % o.endpoints), Type: eventType, Payload: payload(n)}
 }
 
-func keyedEvent(n int) webhook.Event {
-	e := event(n)
+func (o options) keyedEvent(n int) webhook.Event {
+	e := o.event(n)
 	e.IdempotencyKey = "in_" + strconv.Itoa(n) + ":paid"
 	return e
 }
@@ -77,8 +74,10 @@ func newDispatcher(hooks *webhook.Hooks[pgx.Tx]) (*webhook.Dispatcher, error) {
 	})
 }
 
-func createEndpoints(ctx context.Context, hooks *webhook.Hooks[pgx.Tx], url string) error {
-	for n := range endpoints {
+// createEndpoints makes one endpoint per tenant, all of them on the one receiver, so on
+// one host.
+func (o options) createEndpoints(ctx context.Context, hooks *webhook.Hooks[pgx.Tx], url string) error {
+	for n := range o.endpoints {
 		_, err := hooks.Endpoints().Create(ctx, webhook.EndpointParams{
 			Tenant: tenant(n), URL: url, Types: []string{"invoice.*"},
 		})
@@ -90,12 +89,12 @@ func createEndpoints(ctx context.Context, hooks *webhook.Hooks[pgx.Tx], url stri
 }
 
 // enqueueMany enqueues n events, spread over the tenants.
-func enqueueMany(ctx context.Context, hooks *webhook.Hooks[pgx.Tx], pool *pgxpool.Pool, n int) error {
+func (o options) enqueueMany(ctx context.Context, hooks *webhook.Hooks[pgx.Tx], pool *pgxpool.Pool, n int) error {
 	const batch = 1000
 	for first := 0; first < n; first += batch {
 		events := make([]webhook.Event, 0, batch)
 		for i := first; i < min(first+batch, n); i++ {
-			events = append(events, event(i))
+			events = append(events, o.event(i))
 		}
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			_, err := hooks.EnqueueMany(ctx, tx, events)

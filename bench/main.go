@@ -24,6 +24,7 @@ import (
 // options are the flags.
 type options struct {
 	rounds     int
+	endpoints  int           // that the library's events are spread over
 	events     int           // delivered per side and round
 	pending    int           // deliveries that wait while memory is measured
 	period     time.Duration // for which a side enqueues
@@ -48,6 +49,7 @@ func main() {
 	var o options
 	quick := flag.Bool("quick", false, "one short round, to see that everything works; its figures mean nothing")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds per comparison; each runs every side once")
+	flag.IntVar(&o.endpoints, "endpoints", 50, "endpoints, each of a tenant of its own, that the library's events are spread over")
 	flag.IntVar(&o.events, "events", 20_000, "events delivered per side and round")
 	flag.IntVar(&o.pending, "pending", 100_000, "deliveries that wait while memory is measured")
 	flag.DurationVar(&o.period, "period", 2*time.Second, "how long each side enqueues per round")
@@ -74,8 +76,8 @@ func interruptible(o options) error {
 }
 
 func run(ctx context.Context, o options) (err error) {
-	if o.rounds < 1 || o.events < 1 || o.pending < 1 || o.period <= 0 {
-		return errors.New("rounds, events, pending and period must be positive")
+	if o.rounds < 1 || o.endpoints < 1 || o.events < 1 || o.pending < 1 || o.period <= 0 {
+		return errors.New("rounds, endpoints, events, pending and period must be positive")
 	}
 	began := time.Now()
 	c, err := startCluster(ctx, o.settings())

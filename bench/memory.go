@@ -16,7 +16,7 @@ import (
 func measureMemory(ctx context.Context, c *cluster, o options) error {
 	var growth int64
 	err := c.withDatabase(ctx, deliverConnections, func(pool *pgxpool.Pool) (err error) {
-		growth, err = heapGrowth(ctx, pool, o.pending)
+		growth, err = heapGrowth(ctx, pool, o)
 		return err
 	})
 	if err != nil {
@@ -27,7 +27,7 @@ func measureMemory(ctx context.Context, c *cluster, o options) error {
 	return nil
 }
 
-func heapGrowth(ctx context.Context, pool *pgxpool.Pool, pending int) (growth int64, err error) {
+func heapGrowth(ctx context.Context, pool *pgxpool.Pool, o options) (growth int64, err error) {
 	hooks, err := newHooks(ctx, pool)
 	if err != nil {
 		return 0, err
@@ -40,7 +40,7 @@ func heapGrowth(ctx context.Context, pool *pgxpool.Pool, pending int) (growth in
 	to.hold = make(chan struct{})
 	defer func() { err = errors.Join(err, to.close()) }()
 	defer close(to.hold)
-	if err := createEndpoints(ctx, hooks, to.url); err != nil {
+	if err := o.createEndpoints(ctx, hooks, to.url); err != nil {
 		return 0, err
 	}
 	dispatcher, err := newDispatcher(hooks)
@@ -54,17 +54,17 @@ func heapGrowth(ctx context.Context, pool *pgxpool.Pool, pending int) (growth in
 	go func() { ended <- dispatcher.Run(runCtx) }()
 	// The endpoints' requests are under way before, so that what they take is not
 	// counted: only what waits behind them.
-	if err := enqueueMany(ctx, hooks, pool, 2*inFlight); err != nil {
+	if err := o.enqueueMany(ctx, hooks, pool, 2*inFlight); err != nil {
 		return 0, err
 	}
 	if err := awaitPending(ctx, pool, 2*inFlight); err != nil {
 		return 0, err
 	}
 	before := heap()
-	if err := enqueueMany(ctx, hooks, pool, pending); err != nil {
+	if err := o.enqueueMany(ctx, hooks, pool, o.pending); err != nil {
 		return 0, err
 	}
-	if err := awaitPending(ctx, pool, pending+2*inFlight); err != nil {
+	if err := awaitPending(ctx, pool, o.pending+2*inFlight); err != nil {
 		return 0, err
 	}
 	growth = heap() - before
