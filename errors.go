@@ -34,7 +34,7 @@ var (
 	ErrFinished = errors.New("webhook: already finished")
 
 	// ErrSchemaOutdated is returned when the database lacks migrations that this
-	// version of the library needs. Call Migrate on the store.
+	// version of the library needs, or was never migrated. Call Migrate on the store.
 	ErrSchemaOutdated = errors.New("webhook: database schema is older than the library; run Migrate")
 
 	// ErrSchemaNewer is returned when the database was migrated by a newer

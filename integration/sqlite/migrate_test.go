@@ -80,6 +80,23 @@ func TestAnUnmigratedDatabaseIsOutdated(t *testing.T) {
 	assert.ErrorContains(t, err, fmt.Sprintf("it has version 0, the code needs %d", migrations))
 }
 
+func TestWhoForgetsToMigrateIsToldSo(t *testing.T) {
+	t.Parallel()
+	db := open(t, newFile(t)+options)
+	store := sqlite.New(db)
+
+	_, err := store.CreateEndpoint(t.Context(), webhook.EndpointRecord{ID: newID(), Tenant: "acme"})
+	require.ErrorIs(t, err, webhook.ErrSchemaOutdated)
+	require.ErrorContains(t, err, "run Migrate")
+	_, err = store.ListEndpoints(t.Context(), webhook.ListEndpointsParams{Limit: 1})
+	require.ErrorIs(t, err, webhook.ErrSchemaOutdated)
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = store.InsertEvents(t.Context(), tx, newEvents(1, "acme"))
+	require.ErrorIs(t, err, webhook.ErrSchemaOutdated)
+}
+
 func TestADatabaseOfNewerCodeIsRefused(t *testing.T) {
 	t.Parallel()
 	store, db := newStore(t)

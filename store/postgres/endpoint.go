@@ -182,7 +182,7 @@ func (s *core) CreateEndpoint(ctx context.Context, e webhook.EndpointRecord) (we
 	}
 	created, err := s.collectEndpoints(ctx, s.db, &s.sql.createEndpoint, args...)
 	if err != nil {
-		return webhook.EndpointRecord{}, fmt.Errorf("postgres: creating endpoint %s: %w", e.ID, err)
+		return webhook.EndpointRecord{}, fmt.Errorf("postgres: creating endpoint %s: %w", e.ID, orUnmigrated(err))
 	}
 	if len(created) == 0 {
 		return webhook.EndpointRecord{}, fmt.Errorf("postgres: creating endpoint %s, whose id exists: %w", e.ID, webhook.ErrConflict)
@@ -221,7 +221,7 @@ func (s *core) GetEndpoint(ctx context.Context, scope webhook.Scope, id uuid.UUI
 	tenant, limited := scope.Tenant()
 	found, err := s.collectEndpoints(ctx, s.db, &s.sql.getEndpoint, s.db.id(id), !limited, tenant)
 	if err != nil {
-		return webhook.EndpointRecord{}, fmt.Errorf("postgres: reading endpoint %s: %w", id, err)
+		return webhook.EndpointRecord{}, fmt.Errorf("postgres: reading endpoint %s: %w", id, orUnmigrated(err))
 	}
 	if len(found) == 0 {
 		return webhook.EndpointRecord{}, fmt.Errorf("postgres: endpoint %s: %w", id, webhook.ErrNotFound)
@@ -237,7 +237,7 @@ func (s *core) ListEndpoints(ctx context.Context, p webhook.ListEndpointsParams)
 	}
 	found, err := s.collectEndpoints(ctx, s.db, q, args...)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: listing endpoints: %w", err)
+		return nil, fmt.Errorf("postgres: listing endpoints: %w", orUnmigrated(err))
 	}
 	return found, nil
 }

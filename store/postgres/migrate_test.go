@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -160,6 +162,33 @@ func TestSchemaNamesAreChecked(t *testing.T) {
 	}
 	_, err := postgres.NewWithConfig(lazyPool(t), postgres.Config{Schema: "_" + strings.Repeat("a", 47)})
 	require.NoError(t, err)
+}
+
+func TestWhoForgetsToMigrateIsToldSo(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	store := postgres.New(pool)
+	told := func(err error) {
+		t.Helper()
+		require.ErrorIs(t, err, webhook.ErrSchemaOutdated)
+		require.ErrorContains(t, err, "run Migrate")
+		var failure *pgconn.PgError
+		require.ErrorAs(t, err, &failure)
+	}
+
+	_, err := store.CreateEndpoint(t.Context(), webhook.EndpointRecord{Tenant: "acme"})
+	told(err)
+	_, err = store.GetEndpoint(t.Context(), webhook.AllTenants(), uuid.UUID{1})
+	told(err)
+	_, err = store.ListEndpoints(t.Context(), webhook.ListEndpointsParams{Limit: 1})
+	told(err)
+	for n := range 2 {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = store.InsertEvents(t.Context(), tx, newEvents(t, 1+n))
+		told(err)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
 }
 
 func TestNilIsRefusedByName(t *testing.T) {

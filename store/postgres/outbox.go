@@ -93,13 +93,13 @@ func (s *core) insertEvents(ctx context.Context, tx conn, e encoder, events []we
 	if len(events) == 1 {
 		result, err := s.insertOne(ctx, tx, e, &events[0])
 		if err != nil {
-			return nil, fmt.Errorf("postgres: inserting event: %w", err)
+			return nil, fmt.Errorf("postgres: inserting event: %w", orUnmigrated(err))
 		}
 		return []webhook.EnqueueResult{result}, nil
 	}
 	results, err := s.insertMany(ctx, tx, e, events)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: inserting %d events: %w", len(events), err)
+		return nil, fmt.Errorf("postgres: inserting %d events: %w", len(events), orUnmigrated(err))
 	}
 	return results, nil
 }

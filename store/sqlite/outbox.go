@@ -55,7 +55,7 @@ func (s *Store) InsertEvents(ctx context.Context, tx *sql.Tx, events []webhook.E
 		// then ended the transaction, or the driver has.
 		_, _ = tx.ExecContext(context.WithoutCancel(ctx), "ROLLBACK TO webhook_insert")
 		_, _ = tx.ExecContext(context.WithoutCancel(ctx), "RELEASE webhook_insert")
-		return nil, fmt.Errorf("sqlite: inserting events: %w", err)
+		return nil, fmt.Errorf("sqlite: inserting events: %w", s.orUnmigrated(err))
 	}
 	if _, err := tx.ExecContext(ctx, "RELEASE webhook_insert"); err != nil {
 		return nil, fmt.Errorf("sqlite: inserting events: %w", err)

@@ -62,7 +62,7 @@ func (s *Store) write(ctx context.Context, doing string, prepare, fn func(ctx co
 		return s.immediate(ctx, conn, fn)
 	})
 	if err != nil {
-		return fmt.Errorf("sqlite: %s: %w", doing, err)
+		return fmt.Errorf("sqlite: %s: %w", doing, s.orUnmigrated(err))
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func rollback(ctx context.Context, c *sql.Conn) {
 // rarely, since readers do not wait for the writer under write-ahead logging.
 func (s *Store) read(ctx context.Context, doing string, fn func(ctx context.Context) error) error {
 	if err := s.retry(ctx, func() error { return fn(ctx) }); err != nil {
-		return fmt.Errorf("sqlite: %s: %w", doing, err)
+		return fmt.Errorf("sqlite: %s: %w", doing, s.orUnmigrated(err))
 	}
 	return nil
 }
