@@ -138,25 +138,36 @@ func (s *Endpoints) Update(ctx context.Context, scope Scope, id uuid.UUID, u End
 	})
 }
 
-// Pause stops sending to an endpoint and keeps its deliveries pending.
+// Pause stops sending to an active endpoint and keeps its deliveries pending. The
+// reason is for people: at most 1,024 bytes, and may be empty. A disabled endpoint
+// gives ErrEndpointDisabled.
 func (s *Endpoints) Pause(ctx context.Context, scope Scope, id uuid.UUID, reason string) (Endpoint, error) {
 	return s.setState(ctx, scope, id, EndpointPaused, reason)
 }
 
-// Resume makes a paused endpoint active again.
+// Resume makes a paused endpoint active again. A disabled endpoint gives
+// ErrEndpointDisabled: what was disabled for a cause is not sent to again by whoever
+// may pause and resume; see [Endpoints.Enable].
 func (s *Endpoints) Resume(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
 	return s.setState(ctx, scope, id, EndpointActive, "")
 }
 
-// Disable stops sending to an endpoint; its unfinished deliveries, and those of
-// events enqueued while it is disabled, become cancelled.
+// Disable stops sending to an endpoint, an active or a paused one; its unfinished
+// deliveries, and those of events enqueued while it is disabled, become cancelled.
+// The reason is for people: at most 1,024 bytes, and may be empty.
 func (s *Endpoints) Disable(ctx context.Context, scope Scope, id uuid.UUID, reason string) (Endpoint, error) {
 	return s.setState(ctx, scope, id, EndpointDisabled, reason)
 }
 
-// Enable makes a disabled endpoint active again. What was cancelled stays so.
+// Enable makes a disabled endpoint active again. What was cancelled stays so. A
+// paused endpoint stays paused.
 func (s *Endpoints) Enable(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
-	return s.setState(ctx, scope, id, EndpointActive, "")
+	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
+		if rec.State == EndpointDisabled {
+			putState(rec, EndpointActive, "")
+		}
+		return nil
+	})
 }
 
 // Delete removes an endpoint; its unfinished deliveries become cancelled. The
@@ -239,18 +250,26 @@ func rotated(secrets []sealedSecret, next sealedSecret, now time.Time, overlap t
 	return list
 }
 
+// setState moves an endpoint to a state. Out of the disabled one only Enable leads.
 func (s *Endpoints) setState(ctx context.Context, scope Scope, id uuid.UUID, to EndpointState, reason string) (Endpoint, error) {
 	if err := checkText("reason", reason, maxDescriptionBytes); err != nil {
 		return Endpoint{}, err
 	}
 	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
-		if rec.State != to {
-			rec.StateChangedAt = rec.UpdatedAt
+		if rec.State == EndpointDisabled && to != EndpointDisabled {
+			return fmt.Errorf("make endpoint %s %s: %w", id, to, ErrEndpointDisabled)
 		}
-		rec.State = to
-		rec.StateReason = reason
+		putState(rec, to, reason)
 		return nil
 	})
+}
+
+func putState(rec *EndpointRecord, to EndpointState, reason string) {
+	if rec.State != to {
+		rec.StateChangedAt = rec.UpdatedAt
+	}
+	rec.State = to
+	rec.StateReason = reason
 }
 
 // change reads an endpoint, lets mutate alter the record, and writes it back.

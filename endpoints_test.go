@@ -70,6 +70,50 @@ func TestAForeignEndpointIsNotFound(t *testing.T) {
 	require.ErrorIs(t, s.Delete(t.Context(), foreign, made.ID), webhook.ErrNotFound)
 }
 
+func TestResumeEndsAPauseAndEnableADisabling(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	s := h.hooks.Endpoints()
+	id, scope := h.endpoint(inbox).ID, webhook.TenantScope("acme")
+	pause := func() error { _, err := s.Pause(t.Context(), scope, id, "moving house"); return err }
+	resume := func() error { _, err := s.Resume(t.Context(), scope, id); return err }
+	disable := func() error { _, err := s.Disable(t.Context(), scope, id, "gone"); return err }
+	enable := func() error { _, err := s.Enable(t.Context(), scope, id); return err }
+
+	for _, step := range []struct {
+		what    string
+		do      func() error
+		allowed bool
+		then    webhook.EndpointState
+		reason  string
+	}{
+		{"resume an active one", resume, true, webhook.EndpointActive, ""},
+		{"enable an active one", enable, true, webhook.EndpointActive, ""},
+		{"pause an active one", pause, true, webhook.EndpointPaused, "moving house"},
+		{"pause a paused one", pause, true, webhook.EndpointPaused, "moving house"},
+		{"enable a paused one", enable, true, webhook.EndpointPaused, "moving house"},
+		{"resume a paused one", resume, true, webhook.EndpointActive, ""},
+		{"disable an active one", disable, true, webhook.EndpointDisabled, "gone"},
+		{"disable a disabled one", disable, true, webhook.EndpointDisabled, "gone"},
+		{"pause a disabled one", pause, false, webhook.EndpointDisabled, "gone"},
+		{"resume a disabled one", resume, false, webhook.EndpointDisabled, "gone"},
+		{"enable a disabled one", enable, true, webhook.EndpointActive, ""},
+		{"pause it again", pause, true, webhook.EndpointPaused, "moving house"},
+		{"disable a paused one", disable, true, webhook.EndpointDisabled, "gone"},
+	} {
+		err := step.do()
+		if step.allowed {
+			require.NoError(t, err, step.what)
+		} else {
+			require.ErrorIs(t, err, webhook.ErrEndpointDisabled, step.what)
+		}
+		e, err := s.Get(t.Context(), scope, id)
+		require.NoError(t, err)
+		require.Equal(t, step.then, e.State, step.what)
+		require.Equal(t, step.reason, e.StateReason, step.what)
+	}
+}
+
 func TestRefusedParametersNameTheFieldAndTheLimit(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

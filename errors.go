@@ -23,7 +23,8 @@ var (
 	// meantime. Read it again and repeat the change.
 	ErrConflict = errors.New("webhook: changed in the meantime")
 
-	// ErrEndpointDisabled refuses a replay to a disabled endpoint: enable it first.
+	// ErrEndpointDisabled refuses a replay to a disabled endpoint, and pausing or
+	// resuming one: enable it first.
 	ErrEndpointDisabled = errors.New("webhook: the endpoint is disabled")
 
 	// ErrEventGone refuses a replay of an event that is no longer stored, so that
