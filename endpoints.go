@@ -96,8 +96,8 @@ func (s *Endpoints) Get(ctx context.Context, scope Scope, id uuid.UUID) (Endpoin
 }
 
 // List returns up to limit endpoints in the order of their creation, after the
-// one with the id after; the zero id starts at the beginning. A limit of zero or
-// over 1,000 means 1,000.
+// one with the id after; the zero id starts at the beginning. A limit of zero,
+// less, or over 1,000 means 1,000.
 func (s *Endpoints) List(ctx context.Context, scope Scope, after uuid.UUID, limit int) ([]Endpoint, error) {
 	if limit <= 0 || limit > maxListLimit {
 		limit = maxListLimit

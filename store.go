@@ -399,7 +399,7 @@ type EndpointRecord struct {
 type ListEndpointsParams struct {
 	Scope Scope
 	After uuid.UUID // zero starts at the beginning
-	Limit int
+	Limit int       // of endpoints; 0 or less lists none
 }
 
 // LogStore reads what happened.
@@ -428,14 +428,15 @@ type EventStatus struct {
 }
 
 // ListDeliveriesParams filters and pages through deliveries. Zero fields do not
-// filter.
+// filter, but for Scope, whose zero value is the tenant with the empty name, and
+// Limit.
 type ListDeliveriesParams struct {
 	Scope      Scope
 	EventID    uuid.UUID
 	EndpointID uuid.UUID
 	State      DeliveryState
 	Before     uuid.UUID // zero starts with the newest
-	Limit      int
+	Limit      int       // of deliveries; 0 or less lists none
 }
 
 // SystemStore is what the library needs of the database itself.

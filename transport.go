@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -54,7 +55,10 @@ type EgressProxy struct {
 
 // Resolver looks host names up; [*net.Resolver] is one. Names are passed with a
 // trailing dot, so that no search list applies, unless AllowHosts lists them.
-type Resolver = egress.Resolver
+type Resolver interface {
+	// LookupNetIP returns the addresses of host. network is "ip".
+	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
+}
 
 // TransportConfig configures [NewTransport]. The zero value is the strict default:
 // HTTPS to public addresses only.

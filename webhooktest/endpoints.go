@@ -82,7 +82,7 @@ func (s *Store) ListEndpoints(ctx context.Context, p webhook.ListEndpointsParams
 		}
 	}
 	slices.SortFunc(found, func(a, b webhook.EndpointRecord) int { return compareIDs(a.ID, b.ID) })
-	return found[:min(len(found), p.Limit)], nil
+	return found[:max(0, min(len(found), p.Limit))], nil
 }
 
 // ChangedEndpoints implements [webhook.EndpointStore].

@@ -61,7 +61,7 @@ func (s *Store) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesPara
 		}
 	}
 	slices.SortFunc(found, func(a, b webhook.Delivery) int { return compareIDs(b.ID, a.ID) })
-	return found[:min(len(found), p.Limit)], nil
+	return found[:max(0, min(len(found), p.Limit))], nil
 }
 
 // ListAttempts implements [webhook.LogStore].

@@ -231,7 +231,7 @@ func (s *core) GetEndpoint(ctx context.Context, scope webhook.Scope, id uuid.UUI
 
 // ListEndpoints implements [webhook.EndpointStore].
 func (s *core) ListEndpoints(ctx context.Context, p webhook.ListEndpointsParams) ([]webhook.EndpointRecord, error) {
-	q, args := &s.sql.listEndpoints, []any{s.db.id(p.After), p.Limit}
+	q, args := &s.sql.listEndpoints, []any{s.db.id(p.After), max(p.Limit, 0)}
 	if tenant, limited := p.Scope.Tenant(); limited {
 		q, args = &s.sql.listTenantEndpoints, append(args, tenant)
 	}

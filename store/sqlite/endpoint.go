@@ -155,9 +155,10 @@ func (s *Store) GetEndpoint(ctx context.Context, scope webhook.Scope, id uuid.UU
 
 // ListEndpoints implements [webhook.EndpointStore].
 func (s *Store) ListEndpoints(ctx context.Context, p webhook.ListEndpointsParams) ([]webhook.EndpointRecord, error) {
-	text, args := selectEndpoints, []any{blob(p.After), p.Limit}
+	limit := max(p.Limit, 0) // a negative one would mean all
+	text, args := selectEndpoints, []any{blob(p.After), limit}
 	if tenant, limited := p.Scope.Tenant(); limited {
-		text, args = selectTenantEndpoints, []any{tenant, blob(p.After), p.Limit}
+		text, args = selectTenantEndpoints, []any{tenant, blob(p.After), limit}
 	}
 	var endpoints []webhook.EndpointRecord
 	err := s.read(ctx, "listing endpoints", func(ctx context.Context) error {

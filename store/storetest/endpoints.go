@@ -142,6 +142,11 @@ func endpointTests[Tx any]() []test[Tx] {
 			e.equal(other, e.listEndpoints(webhook.TenantScope("other"), plenty), "other's endpoints")
 			e.equal(all, e.listEndpoints(webhook.AllTenants(), 3), "all endpoints")
 			e.equal(0, len(e.listEndpoints(webhook.TenantScope("nobody"), 3)), "nobody's endpoints")
+			for _, limit := range []int{0, -1} {
+				none, err := e.store.ListEndpoints(e.ctx, webhook.ListEndpointsParams{Scope: webhook.AllTenants(), Limit: limit})
+				e.must(err, "list no endpoints")
+				e.equal(0, len(none), "endpoints in a page of none")
+			}
 		}},
 		{name: "the tenant with the empty name is a tenant like any other", run: func(e *env[Tx]) {
 			nameless := e.endpoint("", "*")

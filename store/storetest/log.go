@@ -77,6 +77,11 @@ func logTests[Tx any]() []test[Tx] {
 				e.equal(all, e.paged(webhook.ListDeliveriesParams{Scope: scope, Limit: 3}), "deliveries in pages of 3")
 				e.equal(all, e.paged(webhook.ListDeliveriesParams{Scope: scope, Limit: 1}), "deliveries in pages of 1")
 			}
+			for _, limit := range []int{0, -1} {
+				none, err := e.store.ListDeliveries(e.ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), Limit: limit})
+				e.must(err, "list no deliveries")
+				e.equal(0, len(none), "deliveries in a page of none")
+			}
 		}},
 		{name: "deliveries are filtered by scope, event, endpoint and state", run: func(e *env[Tx]) {
 			e.inAllStates("acme")
