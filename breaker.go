@@ -1,373 +1,90 @@
 package webhook
 
 import (
-	"errors"
-	"math"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-
+	"github.com/outhook/webhook/internal/breaker"
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// CircuitState is the state of an endpoint's circuit.
-type CircuitState string
-
-// The states of a circuit.
-const (
-	// CircuitClosed lets deliveries flow.
-	CircuitClosed CircuitState = "closed"
-	// CircuitOpen holds all deliveries until the open time has passed. They use
-	// up no attempts meanwhile, but their age counts.
-	CircuitOpen CircuitState = "open"
-	// CircuitHalfOpen lets one delivery through, the probe, whose result closes
-	// or reopens the circuit.
-	CircuitHalfOpen CircuitState = "half_open"
-)
-
-// Breaker is the circuit breaker of one endpoint. The dispatcher makes and
-// drives one for each endpoint that it sends to; its methods are made for that
-// and need no lock, because the dispatcher's loop alone owns it.
+// BreakerConfig says when an endpoint's circuit opens, for how long, and how
+// traffic returns. The zero value means the defaults (DESIGN.md §3). Every endpoint
+// has a circuit of its own.
 //
-// Counting attempts in the rolling window and deciding on the failure ratio is
-// done by gobreaker while the circuit is closed. Everything from the opening on
-// is done here, because gobreaker's open time is fixed, its half-open state has
-// no end when a probe is lost, it knows no latency and no slow start, and it
-// only ever asks whether to open when an attempt failed.
-type Breaker struct {
-	cfg *BreakerConfig
+// A closed circuit lets deliveries flow. An open one holds them until the open time
+// has passed: they use up no attempts meanwhile, but their age counts. Then one
+// delivery is sent as a probe, whose result closes the circuit or reopens it for
+// longer. Once closed, traffic returns in steps.
+type BreakerConfig struct {
+	// ConsecutiveFailures in a row open the circuit where the volume is low: as
+	// long as fewer than MinAttempts fall into the window. Zero means 5; a
+	// negative value turns the rule off.
+	ConsecutiveFailures int
 
-	// While closed. The windows are made with the first attempt of their kind.
-	failed     *breakerWindow // all attempts, failures as failures
-	slow       *breakerWindow // slow attempts alone
-	lastRecord time.Time
-	streak     int // failures in a row
+	// FailureRatio of failures among the attempts of the window opens the
+	// circuit, from MinAttempts on. Between 0 and 1. Zero means 0.5; a negative
+	// value turns the rule off.
+	FailureRatio float64
 
-	openedAt   time.Time
-	openUntil  time.Time // zero: closed
-	probeUntil time.Time
-	closedAt   time.Time
-	trips      int // openings in a row; sets the open time
-	flaps      int
+	// FlapWindow is how soon after closing an opening counts as flapping, and
+	// goes on with the doubled open time instead of starting anew. Zero means
+	// 10 minutes; a negative value means never.
+	FlapWindow time.Duration
 
-	step      int // of slow start, from 1; zero: none
-	stepSince time.Time
-	stepGood  int
-	stepAll   int
+	// LatencyShare is the part of the endpoint's timeout that the p99 latency
+	// may reach before the circuit opens, if that is less than MaxLatency. Zero
+	// means 0.6; a negative value leaves MaxLatency alone to decide.
+	LatencyShare float64
+
+	// MaxLatency is the p99 latency over which the circuit opens, slow
+	// successes included, from MinAttempts on. Zero means 10 s; a negative
+	// value turns the latency rule off.
+	MaxLatency time.Duration
+
+	// MaxOpenFor is what the open time doubles up to. Zero means 30 minutes. A
+	// value of OpenFor keeps the open time constant.
+	MaxOpenFor time.Duration
+
+	// MinAttempts is how many attempts the window must hold before a ratio or a
+	// percentile means anything. Zero means 20.
+	MinAttempts int
+
+	// OpenFor is the first open time. Zero means 30 s.
+	OpenFor time.Duration
+
+	// OpenJitter spreads open times by that part of them both ways, so that
+	// circuits that opened together are not probed together. Zero means 0.2; a
+	// negative value means no jitter.
+	OpenJitter float64
+
+	// Rand returns a number in [0, 1), for the jitter. Nil means math/rand/v2.
+	Rand func() float64
+
+	// SlowStartEvery is the length of a step of slow start. Zero means 30 s.
+	SlowStartEvery time.Duration
+
+	// SlowStartRate is the part of its rate limit that an endpoint has in the
+	// first step. It doubles with each step. Zero means 0.1.
+	SlowStartRate float64
+
+	// SlowStartSlots is how many requests may be in flight in the first step
+	// after closing. It doubles with each step, up to the cap. Zero means 2; a
+	// negative value turns slow start off, rate included.
+	SlowStartSlots int
+
+	// SlowStartSuccess is the part of a step's attempts that must succeed, and
+	// not be slow, for the next step to begin: more than this. Zero means 0.95.
+	SlowStartSuccess float64
+
+	// Window is the rolling time over which attempts are counted. Zero means
+	// 60 s.
+	Window time.Duration
 }
 
-// NewBreaker returns a closed circuit. An error names a field of cfg that is out
-// of range.
-func NewBreaker(cfg BreakerConfig) (*Breaker, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
-	return &Breaker{cfg: cfg.withDefaults()}, nil
-}
+func (c BreakerConfig) validate() error { return breaker.Config(c).Validate() }
 
-// circuits returns what makes the circuits of a dispatcher's endpoints: they
-// share one resolved config.
+// circuits returns what makes the circuits of a dispatcher's endpoints: they share one
+// resolved config.
 func (c BreakerConfig) circuits() func(scheduler.EndpointSpec) scheduler.Circuit {
-	cfg := c.withDefaults()
-	return func(scheduler.EndpointSpec) scheduler.Circuit { return &Breaker{cfg: cfg} }
+	return breaker.Config(c).Circuits()
 }
-
-var _ scheduler.Circuit = (*Breaker)(nil)
-
-func (b *Breaker) state(now time.Time) scheduler.CircuitState {
-	switch {
-	case b.openUntil.IsZero():
-		return scheduler.Closed
-	case now.Before(b.openUntil):
-		return scheduler.Open
-	default:
-		return scheduler.HalfOpen
-	}
-}
-
-// State returns the circuit's state at a moment.
-func (b *Breaker) State(now time.Time) CircuitState {
-	return circuitStates[b.state(now)]
-}
-
-var circuitStates = map[scheduler.CircuitState]CircuitState{
-	scheduler.Closed: CircuitClosed, scheduler.Open: CircuitOpen, scheduler.HalfOpen: CircuitHalfOpen,
-}
-
-// View tells what the circuit allows now.
-func (b *Breaker) View(now time.Time) scheduler.CircuitView {
-	v := scheduler.CircuitView{State: b.state(now)}
-	if v.State != scheduler.Closed {
-		v.ProbeAt = b.openUntil
-		if b.probeUntil.After(v.ProbeAt) {
-			v.ProbeAt = b.probeUntil
-		}
-		return v
-	}
-	if b.step > 0 {
-		v.MaxInFlight = b.stepSlots()
-		v.RateFactor = b.stepRate()
-	}
-	v.Quiet = b.step == 0 && b.streak == 0 && !b.remembersTrips(now) && now.Sub(b.lastRecord) > b.cfg.Window
-	return v
-}
-
-func (b *Breaker) stepSlots() int { return b.cfg.SlowStartSlots << min(b.step-1, 20) }
-
-func (b *Breaker) stepRate() float64 {
-	return math.Min(1, b.cfg.SlowStartRate*float64(int(1)<<min(b.step-1, 20)))
-}
-
-// remembersTrips reports whether an opening now would go on doubling.
-func (b *Breaker) remembersTrips(now time.Time) bool {
-	return b.trips > 0 && (b.step > 0 || now.Sub(b.closedAt) <= b.cfg.FlapWindow)
-}
-
-// LeaseProbe marks the probe as taken until then; the zero time gives it back.
-func (b *Breaker) LeaseProbe(until time.Time) { b.probeUntil = until }
-
-// Record takes the result of an attempt.
-func (b *Breaker) Record(now time.Time, a scheduler.CircuitAttempt) scheduler.CircuitChange {
-	if b.state(now) != scheduler.Closed {
-		if !a.Probe {
-			// Sent before the opening: it tells nothing new, and must not close.
-			return scheduler.CircuitChange{}
-		}
-		return b.recordProbe(now, a.Outcome)
-	}
-	if a.Outcome != scheduler.Success && a.Outcome != scheduler.Failure {
-		return scheduler.CircuitChange{}
-	}
-	return b.recordClosed(now, a)
-}
-
-func (b *Breaker) recordProbe(now time.Time, o scheduler.Outcome) scheduler.CircuitChange {
-	b.probeUntil = time.Time{}
-	switch o {
-	case scheduler.Success:
-		b.close(now)
-		return scheduler.CircuitChange{Changed: true, Closed: true}
-	case scheduler.Failure:
-		b.streak++
-		b.open(now)
-		return scheduler.CircuitChange{Changed: true, Opened: true}
-	case scheduler.Neutral, scheduler.Throttled, scheduler.Blocked:
-	}
-	// Nothing was learned. The next probe waits for the first open time, so that
-	// a fault on our side does not send one after the other.
-	b.openUntil = now.Add(b.jittered(b.cfg.OpenFor))
-	return scheduler.CircuitChange{Changed: true}
-}
-
-func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) scheduler.CircuitChange {
-	if b.failed == nil {
-		b.failed = newBreakerWindow(b.cfg, b.failureRatioReached)
-	}
-	b.lastRecord = now
-	var result error
-	if a.Outcome == scheduler.Failure {
-		result = errCounted
-		b.streak++
-	} else {
-		b.streak = 0
-	}
-	slow := b.isSlow(a)
-	if slow {
-		b.countSlow()
-	}
-	if b.failed.add(result) || b.latencyReached() || b.streakReached() {
-		flapped := b.remembersTrips(now) && now.Sub(b.closedAt) <= b.cfg.FlapWindow
-		if flapped {
-			b.flaps++
-		}
-		if !b.remembersTrips(now) {
-			b.trips = 0
-		}
-		b.open(now)
-		return scheduler.CircuitChange{Changed: true, Opened: true, Flapped: flapped}
-	}
-	if b.step == 0 {
-		return scheduler.CircuitChange{}
-	}
-	b.stepAll++
-	if result == nil && !slow {
-		b.stepGood++
-	}
-	return scheduler.CircuitChange{Changed: b.advance(now, a.Cap)}
-}
-
-// isSlow compares with the threshold of the endpoint's present timeout.
-func (b *Breaker) isSlow(a scheduler.CircuitAttempt) bool {
-	if b.cfg.MaxLatency < 0 {
-		return false
-	}
-	threshold := b.cfg.MaxLatency
-	if a.Timeout > 0 && b.cfg.LatencyShare > 0 {
-		threshold = min(threshold, time.Duration(b.cfg.LatencyShare*float64(a.Timeout)))
-	}
-	return a.Latency > threshold
-}
-
-func (b *Breaker) failureRatioReached(c gobreaker.Counts) bool {
-	n := attemptsIn(c)
-	return b.cfg.FailureRatio > 0 && n >= b.cfg.MinAttempts &&
-		float64(c.TotalFailures) >= b.cfg.FailureRatio*float64(n)
-}
-
-// latencyReached reports whether the p99 is over the threshold. Of n latencies in ascending order the p99 is the one at
-// floor(0.99(n-1)), counted from 0: a single outlier among twenty is none. Only
-// slow attempts are in the second window, so that endpoints without any need no
-// second one.
-func (b *Breaker) latencyReached() bool {
-	if b.slow == nil {
-		return false
-	}
-	count := b.slow.attempts()
-	if count == 0 {
-		b.slow = nil
-	}
-	n := b.failed.attempts()
-	return n >= b.cfg.MinAttempts && count >= n-99*(n-1)/100
-}
-
-func (b *Breaker) countSlow() {
-	if b.slow == nil {
-		b.slow = newBreakerWindow(b.cfg, never)
-	}
-	b.slow.add(errCounted)
-}
-
-func never(gobreaker.Counts) bool { return false }
-
-func (b *Breaker) streakReached() bool {
-	if b.cfg.ConsecutiveFailures < 0 || b.streak < b.cfg.ConsecutiveFailures {
-		return false
-	}
-	return b.failed.attempts() < b.cfg.MinAttempts
-}
-
-// advance goes on with slow start: a step ends when its time is over and enough
-// of its attempts were good, and begins anew if they were not.
-func (b *Breaker) advance(now time.Time, limit int) bool {
-	if now.Sub(b.stepSince) < b.cfg.SlowStartEvery {
-		return false
-	}
-	enough := float64(b.stepGood) > b.cfg.SlowStartSuccess*float64(b.stepAll)
-	b.stepSince, b.stepGood, b.stepAll = now, 0, 0
-	if !enough {
-		return false
-	}
-	b.step++
-	if b.stepSlots() >= limit && b.stepRate() >= 1 {
-		b.step = 0
-	}
-	return true
-}
-
-// open is the one place where a circuit opens, or reopens after a probe.
-func (b *Breaker) open(now time.Time) {
-	if b.openUntil.IsZero() {
-		b.openedAt = now
-	}
-	b.trips++
-	d := b.cfg.OpenFor
-	for i := 1; i < b.trips && d < b.cfg.MaxOpenFor; i++ {
-		d *= 2
-	}
-	b.openUntil = now.Add(b.jittered(min(d, b.cfg.MaxOpenFor)))
-	b.probeUntil = time.Time{}
-	b.failed, b.slow = nil, nil
-	b.step, b.stepGood, b.stepAll = 0, 0, 0
-}
-
-// close is the one place where a circuit closes.
-func (b *Breaker) close(now time.Time) {
-	b.openedAt, b.openUntil, b.probeUntil = time.Time{}, time.Time{}, time.Time{}
-	b.closedAt = now
-	b.streak = 0
-	b.lastRecord = now
-	if b.cfg.SlowStartSlots > 0 {
-		b.step, b.stepSince, b.stepGood, b.stepAll = 1, now, 0, 0
-	}
-}
-
-func (b *Breaker) jittered(d time.Duration) time.Duration {
-	if b.cfg.OpenJitter <= 0 {
-		return d
-	}
-	return time.Duration(float64(d) * (1 + b.cfg.OpenJitter*(2*b.cfg.Rand()-1)))
-}
-
-// Snapshot returns what must survive a restart and a hand-over.
-func (b *Breaker) Snapshot(now time.Time) scheduler.CircuitSnapshot {
-	return scheduler.CircuitSnapshot{
-		ClosedAt: b.closedAt, Failures: b.streak, Flaps: b.flaps, OpenedAt: b.openedAt, OpenUntil: b.openUntil,
-		ProbeUntil: b.probeUntil, State: b.state(now), Step: b.step, StepSince: b.stepSince, Trips: b.trips,
-	}
-}
-
-// Restore takes over a stored state. What the window held is not stored: the
-// counting begins anew. An open time beyond what the config allows, such as one
-// stored under another config or another clock, is cut to it.
-func (b *Breaker) Restore(now time.Time, s scheduler.CircuitSnapshot) {
-	*b = Breaker{
-		cfg: b.cfg, streak: max(0, s.Failures), openedAt: s.OpenedAt, openUntil: s.OpenUntil, probeUntil: s.ProbeUntil,
-		closedAt: s.ClosedAt, trips: max(0, s.Trips), flaps: max(0, s.Flaps), step: max(0, s.Step),
-		stepSince: s.StepSince, lastRecord: now,
-	}
-	longest := now.Add(time.Duration(float64(b.cfg.MaxOpenFor) * (1 + max(0, b.cfg.OpenJitter))))
-	if b.openUntil.After(longest) {
-		b.openUntil = longest
-	}
-	if !b.openUntil.IsZero() || b.cfg.SlowStartSlots < 0 {
-		b.step = 0
-	}
-}
-
-// breakerBuckets is how many buckets the rolling window has.
-const breakerBuckets = 12
-
-var errCounted = errors.New("counted as a failure")
-
-// breakerWindow counts attempts over the rolling window, on gobreaker's two-step
-// breaker. An attempt is registered and reported at its end, both at once: it
-// would not be counted if it took longer than the window, and attempts under
-// way would count.
-type breakerWindow struct {
-	kernel *gobreaker.TwoStepCircuitBreaker[struct{}]
-	trips  func(gobreaker.Counts) bool
-}
-
-func newBreakerWindow(cfg *BreakerConfig, trips func(gobreaker.Counts) bool) *breakerWindow {
-	return &breakerWindow{
-		trips: trips,
-		kernel: gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-			BucketPeriod: cfg.Window / breakerBuckets,
-			Interval:     cfg.Window,
-			ReadyToTrip:  trips,
-			// The kernel is thrown away once it has opened: it never half-opens.
-			Timeout: math.MaxInt64,
-		}),
-	}
-}
-
-// add counts an attempt, a failure if result is not nil, and reports whether the circuit must open. The kernel
-// asks that only when an attempt failed; a success can be the one that makes
-// the volume large enough, so it is asked here as well.
-func (w *breakerWindow) add(result error) bool {
-	done, err := w.kernel.Allow()
-	if err != nil {
-		return true
-	}
-	done(result)
-	return w.kernel.State() != gobreaker.StateClosed || w.trips(w.kernel.Counts())
-}
-
-// attempts is how many the window holds.
-func (w *breakerWindow) attempts() int {
-	w.kernel.State() // lets time pass for the counts, which Counts alone does not
-	return attemptsIn(w.kernel.Counts())
-}
-
-// attemptsIn counts what has ended; Requests would count what is under way too.
-func attemptsIn(c gobreaker.Counts) int { return int(c.TotalSuccesses) + int(c.TotalFailures) }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/breaker"
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
@@ -125,7 +126,7 @@ type attempt struct {
 func (w *world) start() {
 	cfg := w.breaker
 	w.cfg.NewCircuit = func(scheduler.EndpointSpec) scheduler.Circuit {
-		b, err := webhook.NewBreaker(cfg)
+		b, err := breaker.New(breaker.Config(cfg))
 		if err != nil {
 			panic(err)
 		}

@@ -1,4 +1,4 @@
-package webhook
+package breaker
 
 import (
 	"fmt"
@@ -16,37 +16,37 @@ import (
 // These tests run in synctest bubbles because gobreaker reads the clock itself:
 // there, time.Now is the bubble's.
 
-type breakerBench struct {
+type bench struct {
 	t *testing.T
 	b *Breaker
 }
 
-func newBreakerBench(t *testing.T, cfg BreakerConfig) *breakerBench {
+func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
 	if cfg.OpenJitter == 0 {
 		cfg.OpenJitter = -1
 	}
-	b, err := NewBreaker(cfg)
+	b, err := New(cfg)
 	require.NoError(t, err)
-	return &breakerBench{t: t, b: b}
+	return &bench{t: t, b: b}
 }
 
-func (x *breakerBench) record(o scheduler.Outcome, latency time.Duration) scheduler.CircuitChange {
+func (x *bench) record(o scheduler.Outcome, latency time.Duration) scheduler.CircuitChange {
 	return x.b.Record(time.Now(), scheduler.CircuitAttempt{
 		Cap: 20, Latency: latency, Outcome: o, Timeout: 10 * time.Second,
 	})
 }
 
-func (x *breakerBench) success() scheduler.CircuitChange {
+func (x *bench) success() scheduler.CircuitChange {
 	return x.record(scheduler.Success, 100*time.Millisecond)
 }
 
-func (x *breakerBench) failure() scheduler.CircuitChange {
+func (x *bench) failure() scheduler.CircuitChange {
 	return x.record(scheduler.Failure, 100*time.Millisecond)
 }
 
 // probe leases the probe and reports its result.
-func (x *breakerBench) probe(o scheduler.Outcome) scheduler.CircuitChange {
+func (x *bench) probe(o scheduler.Outcome) scheduler.CircuitChange {
 	now := time.Now()
 	v := x.b.View(now)
 	require.Equal(x.t, scheduler.HalfOpen, v.State)
@@ -56,18 +56,18 @@ func (x *breakerBench) probe(o scheduler.Outcome) scheduler.CircuitChange {
 }
 
 // trip opens a closed circuit by failures in a row.
-func (x *breakerBench) trip() {
+func (x *bench) trip() {
 	for range 5 {
 		x.failure()
 	}
-	require.Equal(x.t, CircuitOpen, x.b.State(time.Now()))
+	require.Equal(x.t, scheduler.Open, x.b.state(time.Now()))
 }
 
-func (x *breakerBench) openFor() time.Duration {
+func (x *bench) openFor() time.Duration {
 	return time.Until(x.b.openUntil)
 }
 
-func (x *breakerBench) waitOpen() { time.Sleep(x.openFor()) }
+func (x *bench) waitOpen() { time.Sleep(x.openFor()) }
 
 func TestBreakerOpens(t *testing.T) {
 	t.Parallel()
@@ -81,7 +81,7 @@ func TestBreakerOpens(t *testing.T) {
 	ok, bad := scheduler.Success, scheduler.Failure
 	for _, tc := range []struct {
 		name  string
-		cfg   BreakerConfig
+		cfg   Config
 		steps []step
 		open  bool
 	}{
@@ -90,18 +90,18 @@ func TestBreakerOpens(t *testing.T) {
 		{name: "at 5 failures in a row spread over days", steps: []step{{5, bad, fast, 24 * time.Hour}}, open: true},
 		{name: "not when a success comes between", steps: []step{{4, bad, fast, 0}, {1, ok, fast, 0}, {4, bad, fast, 0}}},
 		{name: "not at 5 in a row under high volume", steps: []step{{20, ok, fast, 0}, {5, bad, fast, 0}}},
-		{name: "at 10 of 20 attempts", cfg: BreakerConfig{ConsecutiveFailures: -1}, steps: []step{{10, ok, fast, 0}, {10, bad, fast, 0}}, open: true},
-		{name: "not at 9 of 20 attempts", cfg: BreakerConfig{ConsecutiveFailures: -1}, steps: []step{{11, ok, fast, 0}, {9, bad, fast, 0}}},
-		{name: "not below 20 attempts", cfg: BreakerConfig{ConsecutiveFailures: -1}, steps: []step{{19, bad, fast, 0}}},
-		{name: "when a success completes the volume", cfg: BreakerConfig{ConsecutiveFailures: -1}, steps: []step{{11, bad, fast, 0}, {9, ok, fast, 0}}, open: true},
-		{name: "not when the failures have left the window", cfg: BreakerConfig{ConsecutiveFailures: -1}, steps: []step{{15, bad, fast, 0}, {1, ok, fast, 66 * time.Second}, {14, ok, fast, 0}}},
+		{name: "at 10 of 20 attempts", cfg: Config{ConsecutiveFailures: -1}, steps: []step{{10, ok, fast, 0}, {10, bad, fast, 0}}, open: true},
+		{name: "not at 9 of 20 attempts", cfg: Config{ConsecutiveFailures: -1}, steps: []step{{11, ok, fast, 0}, {9, bad, fast, 0}}},
+		{name: "not below 20 attempts", cfg: Config{ConsecutiveFailures: -1}, steps: []step{{19, bad, fast, 0}}},
+		{name: "when a success completes the volume", cfg: Config{ConsecutiveFailures: -1}, steps: []step{{11, bad, fast, 0}, {9, ok, fast, 0}}, open: true},
+		{name: "not when the failures have left the window", cfg: Config{ConsecutiveFailures: -1}, steps: []step{{15, bad, fast, 0}, {1, ok, fast, 66 * time.Second}, {14, ok, fast, 0}}},
 		{name: "on slow successes", steps: []step{{20, ok, slow, 0}}, open: true},
 		{name: "not on slow successes below 20 attempts", steps: []step{{19, ok, slow, 0}}},
 		{name: "not on one slow success of 20", steps: []step{{1, ok, slow, 0}, {40, ok, fast, 0}}},
 		{name: "on 2 slow successes of 100", steps: []step{{98, ok, fast, 0}, {2, ok, slow, 0}}, open: true},
 		{name: "not on slow successes that left the window", steps: []step{{19, ok, slow, 0}, {20, ok, fast, 66 * time.Second}}},
 		{name: "not on slow successes of long ago, with volume", steps: []step{{10, ok, slow, 0}, {1, ok, fast, 66 * time.Second}, {40, ok, fast, 0}}},
-		{name: "not on slow successes when latency is off", cfg: BreakerConfig{MaxLatency: -1}, steps: []step{{100, ok, slow, 0}}},
+		{name: "not on slow successes when latency is off", cfg: Config{MaxLatency: -1}, steps: []step{{100, ok, slow, 0}}},
 		{name: "never on 429s", steps: []step{{100, scheduler.Throttled, fast, 0}}},
 		{name: "never on blocked", steps: []step{{100, scheduler.Blocked, fast, 0}}},
 		{name: "never on our own faults", steps: []step{{100, scheduler.Neutral, fast, 0}}},
@@ -109,18 +109,18 @@ func TestBreakerOpens(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				x := newBreakerBench(t, tc.cfg)
+				x := newBench(t, tc.cfg)
 				for _, s := range tc.steps {
 					for range s.n {
 						time.Sleep(s.pause)
 						x.record(s.outcome, s.latency)
 					}
 				}
-				want := CircuitClosed
+				want := scheduler.Closed
 				if tc.open {
-					want = CircuitOpen
+					want = scheduler.Open
 				}
-				assert.Equal(t, want, x.b.State(time.Now()))
+				assert.Equal(t, want, x.b.state(time.Now()))
 			})
 		})
 	}
@@ -132,12 +132,12 @@ func TestBreakerLatencyThresholdFollowsTheTimeout(t *testing.T) {
 		{5 * time.Second, 3 * time.Second}, {10 * time.Second, 6 * time.Second}, {30 * time.Second, 10 * time.Second}, {0, 10 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			x := newBreakerBench(t, BreakerConfig{})
+			x := newBench(t, Config{})
 			for _, over := range []time.Duration{0, time.Millisecond} {
 				for range 20 {
 					x.b.Record(time.Now(), scheduler.CircuitAttempt{Outcome: scheduler.Success, Latency: tc.latency + over, Timeout: tc.timeout})
 				}
-				assert.Equal(t, over > 0, x.b.State(time.Now()) == CircuitOpen, "timeout %v, latency %v", tc.timeout, tc.latency+over)
+				assert.Equal(t, over > 0, x.b.state(time.Now()) == scheduler.Open, "timeout %v, latency %v", tc.timeout, tc.latency+over)
 			}
 		})
 	}
@@ -146,7 +146,7 @@ func TestBreakerLatencyThresholdFollowsTheTimeout(t *testing.T) {
 func TestBreakerOpenTimeDoublesToItsCap(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newBreakerBench(t, BreakerConfig{})
+		x := newBench(t, Config{})
 		x.trip()
 		var got []time.Duration
 		for range 9 {
@@ -162,23 +162,23 @@ func TestBreakerOpenTimeDoublesToItsCap(t *testing.T) {
 func TestBreakerClosesOnlyByItsOwnProbe(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newBreakerBench(t, BreakerConfig{})
+		x := newBench(t, Config{})
 		x.trip()
 		assert.Zero(t, x.success(), "sent before the opening")
 		x.waitOpen()
-		assert.Equal(t, CircuitHalfOpen, x.b.State(time.Now()))
+		assert.Equal(t, scheduler.HalfOpen, x.b.state(time.Now()))
 		assert.Zero(t, x.success(), "not the probe")
 		assert.Zero(t, x.failure(), "not the probe")
-		assert.Equal(t, CircuitHalfOpen, x.b.State(time.Now()))
+		assert.Equal(t, scheduler.HalfOpen, x.b.state(time.Now()))
 		assert.Equal(t, scheduler.CircuitChange{Changed: true, Closed: true}, x.probe(scheduler.Success))
-		assert.Equal(t, CircuitClosed, x.b.State(time.Now()))
+		assert.Equal(t, scheduler.Closed, x.b.state(time.Now()))
 	})
 }
 
 func TestBreakerLeasesALostProbeAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newBreakerBench(t, BreakerConfig{})
+		x := newBench(t, Config{})
 		x.trip()
 		x.waitOpen()
 		x.b.LeaseProbe(time.Now().Add(90 * time.Second))
@@ -193,11 +193,11 @@ func TestBreakerProbeThatSaysNothingWaitsWithoutDoubling(t *testing.T) {
 	t.Parallel()
 	for _, o := range []scheduler.Outcome{scheduler.Throttled, scheduler.Blocked, scheduler.Neutral} {
 		synctest.Test(t, func(t *testing.T) {
-			x := newBreakerBench(t, BreakerConfig{})
+			x := newBench(t, Config{})
 			x.trip()
 			x.waitOpen()
 			x.probe(o)
-			assert.Equal(t, CircuitOpen, x.b.State(time.Now()))
+			assert.Equal(t, scheduler.Open, x.b.state(time.Now()))
 			assert.Equal(t, 30*time.Second, x.openFor())
 			x.waitOpen()
 			x.probe(scheduler.Failure)
@@ -208,13 +208,13 @@ func TestBreakerProbeThatSaysNothingWaitsWithoutDoubling(t *testing.T) {
 
 func TestBreakerSlowStart(t *testing.T) {
 	t.Parallel()
-	view := func(x *breakerBench) (int, float64) {
+	view := func(x *bench) (int, float64) {
 		v := x.b.View(time.Now())
 		return v.MaxInFlight, v.RateFactor
 	}
-	closed := func(t *testing.T) *breakerBench {
+	closed := func(t *testing.T) *bench {
 		t.Helper()
-		x := newBreakerBench(t, BreakerConfig{})
+		x := newBench(t, Config{})
 		x.trip()
 		x.waitOpen()
 		x.probe(scheduler.Success)
@@ -280,7 +280,7 @@ func TestBreakerSlowStart(t *testing.T) {
 func TestBreakerReportsFlapsAndGoesOnDoubling(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newBreakerBench(t, BreakerConfig{SlowStartSlots: -1})
+		x := newBench(t, Config{SlowStartSlots: -1})
 		x.trip()
 		x.waitOpen()
 		x.probe(scheduler.Success)
@@ -303,11 +303,11 @@ func TestBreakerReportsFlapsAndGoesOnDoubling(t *testing.T) {
 func TestBreakerSurvivesAHandOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newBreakerBench(t, BreakerConfig{})
+		x := newBench(t, Config{})
 		x.trip()
 		x.waitOpen()
 		x.probe(scheduler.Failure)
-		y := newBreakerBench(t, BreakerConfig{})
+		y := newBench(t, Config{})
 		y.b.Restore(time.Now(), x.b.Snapshot(time.Now()))
 		assert.Equal(t, time.Minute, y.openFor())
 		y.waitOpen()
@@ -316,7 +316,7 @@ func TestBreakerSurvivesAHandOver(t *testing.T) {
 		y.waitOpen()
 		y.probe(scheduler.Success)
 
-		z := newBreakerBench(t, BreakerConfig{})
+		z := newBench(t, Config{})
 		z.b.Restore(time.Now(), y.b.Snapshot(time.Now()))
 		assert.Equal(t, 2, z.b.View(time.Now()).MaxInFlight, "slow start goes on")
 
@@ -330,7 +330,7 @@ func TestBreakerSurvivesAHandOver(t *testing.T) {
 func TestBreakerIsQuietOnlyWhenItKnowsNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x := newBreakerBench(t, BreakerConfig{})
+		x := newBench(t, Config{})
 		x.success()
 		assert.False(t, x.b.View(time.Now()).Quiet, "the window holds an attempt")
 		time.Sleep(61 * time.Second)
@@ -341,9 +341,9 @@ func TestBreakerIsQuietOnlyWhenItKnowsNothing(t *testing.T) {
 	})
 }
 
-func TestBreakerConfigIsChecked(t *testing.T) {
+func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]BreakerConfig{
+	for name, cfg := range map[string]Config{
 		"FailureRatio":     {FailureRatio: 1.5},
 		"LatencyShare":     {LatencyShare: 2},
 		"MinAttempts":      {MinAttempts: -1},
@@ -355,7 +355,7 @@ func TestBreakerConfigIsChecked(t *testing.T) {
 		"SlowStartSuccess": {SlowStartSuccess: 1},
 		"Window":           {Window: 1},
 	} {
-		_, err := NewBreaker(cfg)
+		_, err := New(cfg)
 		assert.ErrorContains(t, err, name)
 	}
 }
@@ -391,32 +391,32 @@ func TestBreakerProperties(t *testing.T) {
 		history := steps.Draw(rt, "history")
 		found := new(failures)
 		synctest.Test(t, func(t *testing.T) {
-			b, err := NewBreaker(BreakerConfig{Rand: func() float64 { return jitter }})
+			b, err := New(Config{Rand: func() float64 { return jitter }})
 			require.NoError(t, err)
 			var leasedUntil time.Time // the model's own record of the probe
 			for _, s := range history {
 				now := time.Now()
-				before := b.State(now)
+				before := b.state(now)
 				a := scheduler.CircuitAttempt{Cap: 20, Timeout: 10 * time.Second, Outcome: s.Outcome, Latency: s.Latency}
 				switch s.Kind {
 				case "wait":
 					time.Sleep(s.Wait)
 				case "attempt":
 					change := b.Record(now, a)
-					if before != CircuitClosed {
-						assert.Equal(found, before, b.State(now), "only the probe decides")
+					if before != scheduler.Closed {
+						assert.Equal(found, before, b.state(now), "only the probe decides")
 						assert.Zero(found, change)
 					}
 					if a.Outcome != scheduler.Success && a.Outcome != scheduler.Failure {
-						assert.Equal(found, before, b.State(now))
+						assert.Equal(found, before, b.state(now))
 					}
-					assert.Equal(found, before == CircuitClosed && b.State(now) == CircuitOpen, change.Opened)
+					assert.Equal(found, before == scheduler.Closed && b.state(now) == scheduler.Open, change.Opened)
 				case "burst":
 					a.Outcome = scheduler.Failure
 					for range 40 {
 						b.Record(now, a)
 					}
-					assert.NotEqual(found, CircuitClosed, b.State(now))
+					assert.NotEqual(found, scheduler.Closed, b.state(now))
 				case "take":
 					v := b.View(now)
 					if v.State != scheduler.HalfOpen || v.ProbeAt.After(now) {
@@ -433,7 +433,7 @@ func TestBreakerProperties(t *testing.T) {
 					trips := b.trips
 					a.Probe = true
 					change := b.Record(now, a)
-					assert.Equal(found, a.Outcome == scheduler.Success, b.State(now) == CircuitClosed, "a probe's success closes, nothing else")
+					assert.Equal(found, a.Outcome == scheduler.Success, b.state(now) == scheduler.Closed, "a probe's success closes, nothing else")
 					assert.Equal(found, a.Outcome == scheduler.Success, change.Closed)
 					if a.Outcome == scheduler.Failure {
 						full := min(30*time.Minute, 30*time.Second<<min(trips, 20))
