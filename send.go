@@ -85,6 +85,7 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	deadline := time.Now().Add(timeout)
 	req.BeforeWrite = func() error { return r.mayStart(lease, time.Until(deadline)) }
 	res := r.core.client.Do(r.attemptCtx, req)
+	scrub(&res, req.Header)
 	if !res.Sent && res.Latency > timeout+leaseSlack(r.cfg.Lease) {
 		// This process stood still: not the endpoint's fault, and nothing went out.
 		return sent{result: handedBack(c, lease, c.DueAt)}
