@@ -249,7 +249,7 @@ func TestATLSKeyIsInNoRecordAndNoOutput(t *testing.T) {
 	cert, key := newAuthority(t).issue("blue")
 	e := h.endpoint(inbox, func(p *webhook.EndpointParams) { p.TLS = webhook.EndpointTLS{CertificatePEM: cert, KeyPEM: key} })
 	rec := h.record(e.ID)
-	list, err := h.hooks.Endpoints().List(t.Context(), webhook.AllTenants(), uuid.Nil, 0)
+	list, err := h.hooks.Endpoints().List(t.Context(), webhook.ListEndpointsParams{Scope: webhook.AllTenants()})
 	require.NoError(t, err)
 	block, _ := pem.Decode(key)
 	dump := fmt.Sprintf("%s %s %s %s %+v %+v %s", rec.Headers, rec.Options, rec.Secrets, rec.URL, e, list, list[0].TLS.KeyPEM)

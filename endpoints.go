@@ -95,14 +95,13 @@ func (s *Endpoints) Get(ctx context.Context, scope Scope, id uuid.UUID) (Endpoin
 	return s.read(ctx, &rec)
 }
 
-// List returns up to limit endpoints in the order of their creation, after the
-// one with the id after; the zero id starts at the beginning. A limit of zero,
-// less, or over 1,000 means 1,000.
-func (s *Endpoints) List(ctx context.Context, scope Scope, after uuid.UUID, limit int) ([]Endpoint, error) {
-	if limit <= 0 || limit > maxListLimit {
-		limit = maxListLimit
+// List returns endpoints in the order of their creation. For the next page set p.After
+// to the last id of this one. A limit of zero, less, or over 1,000 means 1,000.
+func (s *Endpoints) List(ctx context.Context, p ListEndpointsParams) ([]Endpoint, error) {
+	if p.Limit <= 0 || p.Limit > maxListLimit {
+		p.Limit = maxListLimit
 	}
-	recs, err := s.core.backend.ListEndpoints(ctx, ListEndpointsParams{Scope: scope, After: after, Limit: limit})
+	recs, err := s.core.backend.ListEndpoints(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("list endpoints: %w", err)
 	}

@@ -28,7 +28,7 @@ func TestASecretIsShownOnce(t *testing.T) {
 	assert.True(t, got.Secret.IsZero())
 	require.Len(t, got.Secrets, 1)
 	assert.Equal(t, made.Secret.Hint(), got.Secrets[0].Hint)
-	list, err := h.hooks.Endpoints().List(t.Context(), webhook.AllTenants(), uuid.Nil, 0)
+	list, err := h.hooks.Endpoints().List(t.Context(), webhook.ListEndpointsParams{Scope: webhook.AllTenants()})
 	require.NoError(t, err)
 	assert.Equal(t, []webhook.Endpoint{got}, list)
 	assert.NotContains(t, fmt.Sprintf("%+v %#v", made, made), made.Secret.Reveal()[6:])
@@ -145,7 +145,7 @@ func TestRefusedParametersNameTheFieldAndTheLimit(t *testing.T) {
 		require.ErrorAs(t, err, &refused)
 		assert.True(t, strings.HasPrefix(refused.Field, field), "%s is not about %s", refused.Field, field)
 	}
-	list, err := h.hooks.Endpoints().List(t.Context(), webhook.AllTenants(), uuid.Nil, 0)
+	list, err := h.hooks.Endpoints().List(t.Context(), webhook.ListEndpointsParams{Scope: webhook.AllTenants()})
 	require.NoError(t, err)
 	assert.Empty(t, list, "nothing refused is stored")
 }

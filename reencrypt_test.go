@@ -256,7 +256,7 @@ func TestReencryptMeetsADeletionAndAChange(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 2, n)
 	last := h.withBox(webhook.NewKeyring(next)).hooks.Endpoints()
-	list, err := last.List(t.Context(), webhook.AllTenants(), uuid.Nil, 0)
+	list, err := last.List(t.Context(), webhook.ListEndpointsParams{Scope: webhook.AllTenants()})
 	require.NoError(t, err)
 	states := map[uuid.UUID]webhook.EndpointState{}
 	for _, e := range list {

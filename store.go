@@ -395,11 +395,14 @@ type EndpointRecord struct {
 	Headers []byte
 }
 
-// ListEndpointsParams pages through endpoints.
+// ListEndpointsParams pages through endpoints. The zero Scope is the tenant with the
+// empty name.
 type ListEndpointsParams struct {
 	Scope Scope
 	After uuid.UUID // zero starts at the beginning
-	Limit int       // of endpoints; 0 or less lists none
+	// Limit is how many endpoints to list at most. To a store 0 or less means none;
+	// [Endpoints.List] has a default.
+	Limit int
 }
 
 // LogStore reads what happened.
@@ -436,7 +439,9 @@ type ListDeliveriesParams struct {
 	EndpointID uuid.UUID
 	State      DeliveryState
 	Before     uuid.UUID // zero starts with the newest
-	Limit      int       // of deliveries; 0 or less lists none
+	// Limit is how many deliveries to list at most. To a store 0 or less means none;
+	// [Deliveries.List] has a default.
+	Limit int
 }
 
 // SystemStore is what the library needs of the database itself.

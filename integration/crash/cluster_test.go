@@ -182,7 +182,7 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 		rw.WriteHeader(http.StatusBadGateway)
 	}))
 	t.Cleanup(failing.Close)
-	list, err := w.host.endpoints.List(t.Context(), webhook.TenantScope(broken.tenant), uuid.Nil, 1)
+	list, err := w.host.endpoints.List(t.Context(), webhook.ListEndpointsParams{Scope: webhook.TenantScope(broken.tenant), Limit: 1})
 	require.NoError(t, err)
 	_, err = w.host.endpoints.Update(t.Context(), webhook.AllTenants(), list[0].ID, webhook.EndpointUpdate{URL: &failing.URL})
 	require.NoError(t, err)

@@ -26,7 +26,7 @@ func TestABacklogIsTakenAsItCanBeSent(t *testing.T) {
 	const events, inFlight = 400, 5
 	w := newWorld(t, onPostgres, 1)
 	backlog(t, w, events, strings.Repeat("x", 32<<10))
-	page, err := w.host.endpoints.List(t.Context(), webhook.AllTenants(), uuid.Nil, 1)
+	page, err := w.host.endpoints.List(t.Context(), webhook.ListEndpointsParams{Scope: webhook.AllTenants(), Limit: 1})
 	require.NoError(t, err)
 	limit := inFlight
 	_, err = w.host.endpoints.Update(t.Context(), webhook.AllTenants(), page[0].ID, webhook.EndpointUpdate{MaxInFlight: &limit})
