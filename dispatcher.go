@@ -130,7 +130,7 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	}
 	switch {
 	case c.RequestTimeout < 0 || c.RequestTimeout > maxEndpointTimeout:
-		return bad("RequestTimeout", fmt.Sprintf("is %v, not more than 0 and at most %v", c.RequestTimeout, maxEndpointTimeout))
+		return bad("RequestTimeout", fmt.Sprintf("is %v, want more than 0 and at most %v", c.RequestTimeout, maxEndpointTimeout))
 	case c.HeartbeatInterval < 0:
 		return bad("HeartbeatInterval", "is negative")
 	case c.RequestTimeout > longestRequest(c.Lease):

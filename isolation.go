@@ -51,8 +51,8 @@ type HostCap struct {
 	// Pattern is a host name, or "*." and a domain, which means all names under
 	// the domain. It holds for all schemes and ports, each with a cap of its own.
 	Pattern string
-	// MaxInFlight caps the requests in flight to one scheme, host and port.
-	// Negative: no cap.
+	// MaxInFlight caps the requests in flight to one scheme, host and port. Zero is
+	// refused; negative: no cap.
 	MaxInFlight int
 }
 

@@ -11,6 +11,7 @@
 // [Hooks.NewDispatcher] and run by the host for as long as the process lives,
 // does the rest: it fans each event out to one delivery per subscribed endpoint
 // and sends each delivery until an attempt succeeds or the retry contract ends.
+// [Hooks.Deliveries] shows what became of each, and replays it on demand.
 //
 // # What is promised
 //

@@ -139,3 +139,9 @@ func TestARecorderSeesEachTransactionOfARealStore(t *testing.T) {
 	webhooktest.RequireEnqueued(t, recorder.In(two), webhook.Event{Type: "mail.sent"}, webhook.Event{Type: "order.created"})
 	webhooktest.RequireEnqueued(t, recorder.In(store.Begin()))
 }
+
+func TestANilTransactionIsRefusedByName(t *testing.T) {
+	t.Parallel()
+	_, err := webhooktest.NewStore().InsertEvents(t.Context(), nil, []webhook.EventRecord{{}})
+	require.EqualError(t, err, "webhook: tx is nil")
+}

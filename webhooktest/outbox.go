@@ -13,6 +13,9 @@ import (
 
 // InsertEvents implements [webhook.OutboxStore].
 func (s *Store) InsertEvents(ctx context.Context, tx *Tx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
+	if tx == nil {
+		return nil, &webhook.InvalidError{Field: "tx", Problem: "is nil"}
+	}
 	firsts, err := s.takeKeys(ctx, tx, events)
 	if err != nil {
 		return nil, err
