@@ -58,7 +58,10 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 			return egress.Request{}, fmt.Errorf("authenticate: %w", err)
 		}
 	}
-	in := SignInput{ID: event, Time: now, Body: d.Event.Payload, Secrets: secrets}
+	in := SignInput{
+		EndpointID: d.EndpointID, Tenant: d.Event.Tenant,
+		ID: event, Time: now, Body: d.Event.Payload, Secrets: secrets,
+	}
 	if err := c.signer.Sign(ctx, h, in); err != nil {
 		return egress.Request{}, fmt.Errorf("sign: %w", err)
 	}

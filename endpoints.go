@@ -184,9 +184,10 @@ func (s *Endpoints) Delete(ctx context.Context, scope Scope, id uuid.UUID) error
 // RotateOptions say how [Endpoints.RotateSecret] changes secrets.
 type RotateOptions struct {
 	// Overlap is how long the present secret goes on signing beside the new one.
-	// Zero means DefaultSecretOverlap; negative ends it at once, which makes
-	// receivers that do not know the new secret refuse what they get; at most
-	// MaxSecretOverlap.
+	// Zero means DefaultSecretOverlap; negative ends it at once, and those of earlier
+	// rotations with it, which is right for a secret that has leaked, and makes
+	// receivers that do not know the new one refuse what they get: that is logged as
+	// a warning. At most MaxSecretOverlap.
 	Overlap time.Duration
 
 	// Secret is the new secret. Zero means that one is generated.
@@ -231,6 +232,10 @@ func (s *Endpoints) RotateSecret(ctx context.Context, scope Scope, id uuid.UUID,
 		return Endpoint{}, err
 	}
 	e.Secret = o.Secret
+	if o.Overlap == 0 {
+		s.core.log.WarnContext(ctx, "webhook: secrets ended without an overlap: receivers refuse requests until they have the new one",
+			"endpoint", id, "tenant", e.Tenant)
+	}
 	return e, nil
 }
 

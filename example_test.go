@@ -136,3 +136,35 @@ func ExampleEndpoints_RotateSecret() {
 	fmt.Println(len(rotated.Secrets), "secrets sign;", rotated.Secrets[1].ExpiresAt.Sub(rotated.UpdatedAt), "left for the old one")
 	// Output: 2 secrets sign; 24h0m0s left for the old one
 }
+
+// A new key is put in front, everything is sealed anew, and the old key can go.
+func ExampleEndpoints_Reencrypt() {
+	ctx := context.Background()
+	store := webhooktest.NewStore()
+	old, next := webhook.NewKey("2025"), webhook.NewKey("2026")
+	with := func(box webhook.SecretBox) *webhook.Endpoints {
+		hooks, err := webhook.New(store, webhook.Config{Secrets: box})
+		if err != nil {
+			panic(err)
+		}
+		defer hooks.Close()
+		return hooks.Endpoints()
+	}
+	if _, err := with(webhook.NewKeyring(old)).Create(ctx, webhook.EndpointParams{
+		Tenant: "acme", URL: "https://hooks.acme.example/in", Types: []string{"*"},
+	}); err != nil {
+		panic(err)
+	}
+
+	// 1. Every process gets the new key, as the first one.
+	endpoints := with(webhook.NewKeyring(next, old))
+	// 2. Once.
+	changed, err := endpoints.Reencrypt(ctx)
+	fmt.Println(changed, err)
+	// 3. The old key is taken out.
+	changed, err = with(webhook.NewKeyring(next)).Reencrypt(ctx)
+	fmt.Println(changed, err)
+	// Output:
+	// 1 <nil>
+	// 0 <nil>
+}

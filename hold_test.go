@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -190,4 +191,42 @@ func TestAnAttemptThatOurStopCutShortIsLoggedAndNotCounted(t *testing.T) {
 	require.Len(t, log, 2, "the receiver may have seen both")
 	assert.Equal(t, [2]webhook.ErrorClass{webhook.ClassCancelled, webhook.ClassNone}, [2]webhook.ErrorClass{log[0].Class, log[1].Class})
 	assert.Equal(t, [2]int{1, 1}, [2]int{log[0].Number, log[1].Number})
+}
+
+func TestAFormatIsPickedByTheEndpoint(t *testing.T) {
+	t.Parallel()
+	var hub uuid.UUID
+	h := newHost(t, func(c *webhook.Config) {
+		c.Signer = webhook.SignerFunc(func(ctx context.Context, h http.Header, in webhook.SignInput) error {
+			if in.EndpointID == hub && in.Tenant == "acme" {
+				return webhook.GitHubSigner{}.Sign(ctx, h, in)
+			}
+			return webhook.StandardWebhooks().Sign(ctx, h, in)
+		})
+	})
+	standard, github := webhooktest.NewReceiver(t), webhooktest.NewReceiver(t)
+	h.endpoint(standard.URL)
+	hub = h.endpoint(github.URL).ID
+	h.dispatch(webhook.DispatcherConfig{})
+	h.settled(h.enqueue(paid(`{}`)), 2)
+	assert.NotEmpty(t, standard.Requests()[0].Header.Get("Webhook-Signature"))
+	assert.Empty(t, github.Requests()[0].Header.Get("Webhook-Signature"))
+	assert.Contains(t, github.Requests()[0].Header.Get("X-Hub-Signature-256"), "sha256=")
+}
+
+func TestASecretThatEndsAtOnceIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	log := &lockedBuffer{}
+	h := newHost(t, func(c *webhook.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	e := h.endpoint(inbox)
+	rotate := func(overlap time.Duration) {
+		_, err := h.hooks.Endpoints().RotateSecret(t.Context(), webhook.AllTenants(), e.ID, webhook.RotateOptions{Overlap: overlap})
+		require.NoError(t, err)
+	}
+	rotate(time.Hour)
+	assert.NotContains(t, log.String(), "WARN")
+	rotate(-1)
+	assert.Contains(t, log.String(), "level=WARN")
+	assert.Contains(t, log.String(), "ended without an overlap")
+	assert.Contains(t, log.String(), e.ID.String())
 }

@@ -36,7 +36,8 @@ type Config struct {
 	// choose no protection explicitly, [InsecurePlaintext].
 	Secrets SecretBox
 
-	// Signer signs every request. Nil means [StandardWebhooks].
+	// Signer signs every request. Nil means [StandardWebhooks]. A [SignerFunc] can pick
+	// the format by the endpoint.
 	Signer Signer
 
 	// SingleTenant is for hosts without tenants: events and endpoints then have

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 )
 
 // ErrNoSigningSecret is returned by a [Signer] that got no secret which its format can
@@ -32,8 +34,21 @@ type Signer interface {
 	Sign(ctx context.Context, h http.Header, in SignInput) error
 }
 
+// SignerFunc is a function that is a [Signer]: one that picks a format by the endpoint,
+// for instance. Custom headers that it sets are not known to be reserved.
+type SignerFunc func(ctx context.Context, h http.Header, in SignInput) error
+
+// Sign calls f.
+func (f SignerFunc) Sign(ctx context.Context, h http.Header, in SignInput) error {
+	return f(ctx, h, in)
+}
+
 // SignInput is what one attempt's signature is made from.
 type SignInput struct {
+	// EndpointID and Tenant say whom the attempt goes to. They are not part of what
+	// the formats that ship sign.
+	EndpointID uuid.UUID
+	Tenant     string
 	// ID is the event id, the same for every attempt. It holds no full stop, which
 	// separates the parts of the signed content, and no control character.
 	ID string
@@ -53,6 +68,8 @@ func (in SignInput) Format(f fmt.State, _ rune) { io.WriteString(f, in.LogValue(
 func (in SignInput) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("id", in.ID),
+		slog.String("endpoint", in.EndpointID.String()),
+		slog.String("tenant", in.Tenant),
 		slog.Time("time", in.Time),
 		slog.Int("body_bytes", len(in.Body)),
 		slog.Int("secrets", len(in.Secrets)),

@@ -163,3 +163,24 @@ func ExampleAuthenticatorFunc() {
 	fmt.Println(h.Get("Authorization"), err)
 	// Output: Bearer mF_9.B5f-4.1JqM <nil>
 }
+
+// Customers choose the format that their receivers know; the choice is the host's to
+// keep, by endpoint or tenant.
+func ExampleSignerFunc() {
+	formats := map[string]webhook.Signer{"acme": webhook.GitHubSigner{}}
+	byTenant := webhook.SignerFunc(func(ctx context.Context, h http.Header, in webhook.SignInput) error {
+		if s, ok := formats[in.Tenant]; ok {
+			return s.Sign(ctx, h, in)
+		}
+		return webhook.StandardWebhooks().Sign(ctx, h, in)
+	})
+
+	secret, _ := webhook.ParseTextSecret("It's a Secret to Everybody")
+	h := make(http.Header)
+	err := byTenant.Sign(context.Background(), h, webhook.SignInput{
+		Tenant: "acme", ID: "msg_1", Time: time.Unix(1614265330, 0),
+		Body: []byte("Hello, World!"), Secrets: []webhook.Secret{secret},
+	})
+	fmt.Println(h.Get("X-Hub-Signature-256"), err)
+	// Output: sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17 <nil>
+}
