@@ -6,8 +6,10 @@
 // A host's test that needs no database looks like this:
 //
 //	store := webhooktest.NewStore()
+//	hooks, err := webhook.New(store, webhook.Config{Secrets: webhook.InsecurePlaintext()})
+//	…
 //	tx := store.Begin()
-//	payInvoice(ctx, hooks, tx)
+//	payInvoice(ctx, hooks, tx) // the code under test, which calls hooks.Enqueue
 //	webhooktest.RequireEnqueued(t, tx, webhook.Event{Tenant: "acme", Type: "invoice.paid"})
 //	tx.Commit()
 //
