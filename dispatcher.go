@@ -95,11 +95,11 @@ type DispatcherConfig struct {
 	// Retry decides when deliveries are retried. Default [DefaultRetrySchedule].
 	Retry RetryPolicy
 
-	// Tenant says what a tenant is allowed, by its plan for example. It is called
+	// TenantLimits says what a tenant is allowed, by its plan for example. It is called
 	// for the tenants that have endpoints, and again every minute, from one
 	// goroutine that must not be kept waiting: answer from memory. Nil, and a
 	// panic, mean the zero TenantLimits.
-	Tenant func(tenant string) TenantLimits
+	TenantLimits func(tenant string) TenantLimits
 }
 
 // withDefaults returns a copy with the defaults filled in, or an error that

@@ -56,7 +56,7 @@ type HostCap struct {
 	MaxInFlight int
 }
 
-// TenantLimits is what [DispatcherConfig.Tenant] allows a tenant. Zero fields mean
+// TenantLimits is what [DispatcherConfig.TenantLimits] allows a tenant. Zero fields mean
 // the dispatcher's defaults.
 type TenantLimits struct {
 	// Burst is how many requests may go at once under RateLimit. Zero means one
@@ -193,16 +193,16 @@ func (r *run) spec(t *target, limits TenantLimits) scheduler.EndpointSpec {
 
 // tenantLimits asks the host what a tenant is allowed; the defaults, if that panics.
 func (r *run) tenantLimits(tenant string) (limits TenantLimits) {
-	if r.cfg.Tenant == nil {
+	if r.cfg.TenantLimits == nil {
 		return TenantLimits{}
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			r.core.log.Error("webhook: panic in DispatcherConfig.Tenant", "tenant", tenant, "panic", fmt.Sprintf("%T", v))
+			r.core.log.Error("webhook: panic in DispatcherConfig.TenantLimits", "tenant", tenant, "panic", fmt.Sprintf("%T", v))
 			limits = TenantLimits{}
 		}
 	}()
-	return r.cfg.Tenant(tenant)
+	return r.cfg.TenantLimits(tenant)
 }
 
 func (l TenantLimits) spec() scheduler.TenantSpec {

@@ -45,7 +45,7 @@ func TestATenantsPlanLimitsItsEndpoints(t *testing.T) {
 	c := newTally(t, 10*time.Millisecond)
 	h.endpoint(c.URL, func(p *webhook.EndpointParams) { p.MaxInFlight = 10 })
 	var asked atomic.Value
-	h.dispatch(webhook.DispatcherConfig{Tenant: func(tenant string) webhook.TenantLimits {
+	h.dispatch(webhook.DispatcherConfig{TenantLimits: func(tenant string) webhook.TenantLimits {
 		asked.Store(tenant)
 		return webhook.TenantLimits{MaxInFlightPerEndpoint: 3, RateLimit: 100, Burst: 10, Weight: 2}
 	}})
@@ -60,7 +60,7 @@ func TestAPanicInTheTenantsPlanMeansTheDefaults(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.endpoint(newTally(t, 0).URL)
-	h.dispatch(webhook.DispatcherConfig{Tenant: func(string) webhook.TenantLimits { panic("no such plan") }})
+	h.dispatch(webhook.DispatcherConfig{TenantLimits: func(string) webhook.TenantLimits { panic("no such plan") }})
 	h.all(1)
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// tenantsInterval is how often [DispatcherConfig.Tenant] is asked again.
+// tenantsInterval is how often [DispatcherConfig.TenantLimits] is asked again.
 const tenantsInterval = time.Minute
 
 // tenantPlace is a tenant with endpoints that are this dispatcher's.
@@ -17,7 +17,7 @@ type tenantPlace struct {
 
 // joinTenant takes up one more endpoint of a tenant.
 func (l *loop) joinTenant(now time.Time, name string) {
-	if l.r.cfg.Tenant == nil {
+	if l.r.cfg.TenantLimits == nil {
 		return
 	}
 	t := l.tenants[name]

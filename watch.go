@@ -39,7 +39,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 	every(upkeepInterval, "upkeep", func(ctx context.Context) error {
 		return r.core.backend.Maintain(ctx, r.d.clock.now())
 	})
-	if r.cfg.Tenant != nil {
+	if r.cfg.TenantLimits != nil {
 		every(tenantsInterval, "ask for tenants' limits", func(context.Context) error {
 			poke(r.loop.tenantsC)
 			return nil
