@@ -75,7 +75,9 @@ type EndpointParams struct {
 	Description string
 
 	// Filter narrows the subscription to payloads that meet a condition, such as
-	// {"data.amount": {"$gte": 1000}}. Empty means all. At most 16 KiB.
+	// {"data.amount": {"$gte": 1000}}, in the language of docs/filters.md: dotted
+	// paths with $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $exists and $prefix,
+	// joined by $and, $or and $not. Empty means all. At most 16 KiB.
 	Filter json.RawMessage
 
 	// Headers are sent with every request. Names that the protocol or the

@@ -30,7 +30,8 @@ const (
 // maxListLimit is the largest page of a list; a larger or missing limit means it.
 const maxListLimit = 1000
 
-// Endpoints manages endpoints. Changes reach every dispatcher within a second.
+// Endpoints manages endpoints. Changes reach every dispatcher within its PollInterval,
+// as a rule at once.
 // It is safe for concurrent use. Get it from [Hooks.Endpoints].
 type Endpoints struct {
 	core *core
