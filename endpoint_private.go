@@ -43,7 +43,10 @@ func (t EndpointTLS) LogValue() slog.Value {
 
 // MarshalJSON leaves the key out.
 func (t EndpointTLS) MarshalJSON() ([]byte, error) {
-	return json.Marshal(struct{ CertificatePEM, RootCAsPEM []byte }{t.CertificatePEM, t.RootCAsPEM})
+	return json.Marshal(struct {
+		CertificatePEM []byte `json:"CertificatePEM"`
+		RootCAsPEM     []byte `json:"RootCAsPEM"`
+	}{t.CertificatePEM, t.RootCAsPEM})
 }
 
 // IsZero reports whether there are no settings.

@@ -302,7 +302,7 @@ func (p EgressProxy) LogValue() slog.Value {
 // MarshalJSON leaves the proxy's credentials out.
 func (p EgressProxy) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		URL               string
-		TargetFaultStatus []int
+		URL               string `json:"URL"`
+		TargetFaultStatus []int  `json:"TargetFaultStatus"`
 	}{origin(p.URL), p.TargetFaultStatus})
 }

@@ -213,7 +213,7 @@ func TestP06EncodersGetNoCredentialOfAnEndpoint(t *testing.T) {
 			assert.NotContains(t, string(encoded), form, "%T", v)
 		}
 	}
-	encoded, err := json.Marshal(e)
+	encoded, err := json.Marshal(any(e))
 	require.NoError(t, err)
 	assert.Contains(t, string(encoded), `"Headers":{"X-Token":"[redacted]"}`)
 }

@@ -204,7 +204,7 @@ func TestAPeerThatEchoesTheRequestPutsNothingOfItIntoAnyText(t *testing.T) {
 				buf := make([]byte, 4096)
 				n, _ := c.Read(buf)
 				_, _ = c.Write(append([]byte(prefix), buf[:n]...))
-				for _, part := range bytes.Split(buf[:n], []byte("\r\n")) {
+				for part := range bytes.SplitSeq(buf[:n], []byte("\r\n")) {
 					_, _ = c.Write(append([]byte(prefix), part...))
 				}
 			})

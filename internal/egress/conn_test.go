@@ -73,11 +73,9 @@ func TestWhatNobodyAskedForIsReadByNobody(t *testing.T) {
 							}
 						}
 					}
-					url, roots := "", (*x509.CertPool)(nil)
+					url, roots := overTLS(t, serve)
 					if scheme == "http" {
 						url = raw(t, serve)
-					} else {
-						url, roots = overTLS(t, serve)
 					}
 					c := newClient(t, loopback(), egress.TransportConfig{RootCAs: roots})
 					for range 3 {
@@ -166,4 +164,35 @@ func TestAPlainClientAroundTheTransportKeepsItsConnections(t *testing.T) {
 		assert.Equal(t, "ok", string(body))
 	}
 	assert.EqualValues(t, 1, conns.Load())
+}
+
+func TestAnAnswerThatComesInPiecesIsWhole(t *testing.T) {
+	t.Parallel()
+	body := strings.Repeat("line\r\n\r\n", 200)
+	for name, text := range map[string]string{
+		"length": fmt.Sprintf("HTTP/1.1 500 No\r\nContent-Length: %d\r\nX-Long: %s\r\n\r\n%s", len(body), strings.Repeat("x", 3000), body),
+		"chunks": fmt.Sprintf("HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n%x;ext\r\n%s\r\n0\r\n\r\n", len(body), body),
+		"close":  "HTTP/1.1 500 No\r\nConnection: close\r\n\r\n" + body,
+		"early":  "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 500 No\n\n" + body,
+	} {
+		for _, size := range []int{1, 2, 3, 7, 1023, 1024, 1025, 1 << 20} {
+			t.Run(fmt.Sprintf("%s by %d", name, size), func(t *testing.T) {
+				t.Parallel()
+				url := raw(t, func(c net.Conn) {
+					readRequest(c)
+					for rest := []byte(text); len(rest) > 0; {
+						n := min(size, len(rest))
+						if _, err := c.Write(rest[:n]); err != nil {
+							return
+						}
+						rest = rest[n:]
+					}
+				})
+				res := post(t, newClient(t, loopback(), egress.TransportConfig{}), url)
+				require.Equal(t, 500, res.Status, "%v", res.Err)
+				require.NoError(t, res.BodyErr)
+				assert.Equal(t, body[:1024], string(res.Excerpt))
+			})
+		}
+	}
 }

@@ -272,8 +272,10 @@ func brokenClaims() []broken {
 
 func brokenResults() []broken {
 	return []broken{
-		{"counts every attempt", eachResult(func(r *webhook.Result) { r.Uncounted = false }),
-			[]string{"an attempt that does not count is logged and uses up nothing"}},
+		{
+			"counts every attempt", eachResult(func(r *webhook.Result) { r.Uncounted = false }),
+			[]string{"an attempt that does not count is logged and uses up nothing"},
+		},
 		{"does not log attempts that do not count", eachResult(func(r *webhook.Result) {
 			if r.Uncounted {
 				r.Attempt = nil
