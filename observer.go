@@ -6,6 +6,9 @@ import (
 
 // Observer is told what a [Dispatcher] does. Methods are called from many
 // goroutines and should return soon; a panic in one is logged and does no harm.
+//
+// This interface does not grow: whatever else there will be to tell comes as further
+// interfaces, and an Observer that implements one of them is told.
 type Observer interface {
 	// AttemptDone is called after each attempt, before its result is in the
 	// database.
