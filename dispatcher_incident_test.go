@@ -387,3 +387,30 @@ func TestB29RowsThatCannotBeSentDoNotStayClaimed(t *testing.T) {
 	}
 	assert.Len(t, r.Requests(), 1, "nothing goes out unsigned")
 }
+
+func TestAnOldBacklogDrainsWithoutBeingLookedFor(t *testing.T) {
+	t.Parallel()
+	const events = 300
+	clock := webhooktest.NewClock(time.Now())
+	h := atClock(t, clock)
+	r := webhooktest.NewReceiver(t)
+	ep := h.endpoint(r.URL)
+	h.endpoint(r.URL, func(p *webhook.EndpointParams) { p.Tenant = "other" })
+	// The first dispatcher fans out and sends nothing.
+	_, err := h.hooks.Endpoints().Pause(t.Context(), webhook.AllTenants(), ep.ID, "maintenance")
+	require.NoError(t, err)
+	stop := h.dispatch(webhook.DispatcherConfig{})
+	for range events {
+		h.enqueue(paid(`{}`))
+	}
+	require.Eventually(t, func() bool { return len(h.listed(ep.ID, webhook.StatePending)) == events }, reasonable, 5*time.Millisecond)
+	stop()
+	clock.Advance(time.Hour)
+	_, err = h.hooks.Endpoints().Resume(t.Context(), webhook.AllTenants(), ep.ID)
+	require.NoError(t, err)
+
+	// The clock stands still: this dispatcher looks once, when it starts.
+	h.dispatch(webhook.DispatcherConfig{})
+
+	r.RequireRequests(t, events, reasonable)
+}

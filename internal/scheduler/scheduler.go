@@ -140,7 +140,7 @@ func (s *Scheduler) Settle(now time.Time, g Grant, got Claimed) {
 	s.settleLane(e, Replay, g.Replay, got.Replay)
 	if g.firsts() > 0 {
 		e.hasBacklog = got.More || got.firsts() >= g.firsts()
-		e.ready[Live] = e.ready[Live] || got.More
+		e.ready[Live] = e.ready[Live] || got.More || leavesOld(g, got)
 	}
 	if !got.NextDue.IsZero() {
 		s.tell(e, n, nanos(got.NextDue), Live)
@@ -167,6 +167,13 @@ func (s *Scheduler) Settle(now time.Time, g Grant, got Claimed) {
 	s.settling = false
 	s.retire(e.tenant)
 	s.dropIfDone(e)
+}
+
+// leavesOld reports whether a grant fell short only because its newest end was
+// asked for what had just become due: what is older may still be there. The next
+// grant, without a known backlog, asks the oldest end alone and finds out.
+func leavesOld(g Grant, got Claimed) bool {
+	return !g.FreshSince.IsZero() && got.Newest < g.Newest && got.Oldest-got.Retries >= g.Oldest-g.Retries
 }
 
 func (s *Scheduler) settleLane(e *endpoint, lane Lane, asked, got int) {
