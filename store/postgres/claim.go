@@ -43,22 +43,27 @@ LIMIT $3::integer`
 // event_pkey. The newest are taken from what the oldest left: a backward scan
 // returns those of one posting list, which are due at the same time, forwards.
 //
+// The planner knows only how many rows an endpoint has on average, which one with a
+// million spoils. So it is told the largest of the limits as a number of its own, or
+// it would take the statement for a costly one and compile it (JIT) for 100 ms; and
+// rows are updated by a list of addresses, or it would join with the whole table.
+//
 // Most claims ask for the oldest only, and planning is most of what a small claim
 // costs: hence two statements.
 const (
-	claimOldestSQL = "WITH oldest AS (" + claimLookup + ")" +
-		claimUpdate + "(SELECT *, false AS newest FROM oldest)" + claimReturn
+	claimOldestSQL = "WITH oldest AS (" + claimLookup + "), found AS MATERIALIZED (" +
+		"SELECT *, false AS newest FROM oldest" + claimUpdate
 
-	claimSQL = "WITH oldest AS (" + claimLookup + "), newest AS (" + claimLookupNewest + ")" +
-		claimUpdate + "(SELECT *, false AS newest FROM oldest UNION ALL SELECT *, true FROM newest)" + claimReturn
+	claimSQL = "WITH oldest AS (" + claimLookup + "), newest AS (" + claimLookupNewest + "), found AS MATERIALIZED (" +
+		"SELECT *, false AS newest FROM oldest UNION ALL SELECT *, true FROM newest" + claimUpdate
 
-	claimLookup = claimFrom + "$4::uuid[], $5::smallint[], $6::bigint[], $7::timestamptz[]" + claimLateral +
+	claimLookup = claimFrom + "$5::uuid[], $6::smallint[], $7::bigint[], $8::timestamptz[]" + claimLateral +
 		claimOrder + claimLock
-	claimLookupNewest = claimFrom + "$8::uuid[], $9::smallint[], $10::bigint[], $11::timestamptz[]" + claimLateral +
+	claimLookupNewest = claimFrom + "$9::uuid[], $10::smallint[], $11::bigint[], $12::timestamptz[]" + claimLateral +
 		claimRest + claimOrder + " DESC" + claimLock
 
 	claimFrom = `
-    SELECT d.row, d.taken_over, p.revision
+    SELECT d.id, d.row, d.taken_over, p.revision
     FROM unnest(`
 	claimLateral = `) AS r (endpoint_id, lane, wanted, since)
     CROSS JOIN LATERAL (
@@ -66,8 +71,8 @@ const (
         WHERE id = r.endpoint_id AND state = 'active' AND deleted_at IS NULL
         LIMIT 1
     ) p
-    CROSS JOIN LATERAL (
-        SELECT ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
+    CROSS JOIN LATERAL (SELECT * FROM (
+        SELECT id, ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
           AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz`
 	claimRest = `
@@ -77,21 +82,20 @@ const (
 	claimLock = `
         LIMIT r.wanted
         FOR UPDATE SKIP LOCKED
-    ) d
+    ) q LIMIT $4::bigint) d
 `
-	claimUpdate = `, claimed AS (
-    UPDATE {{schema}}.delivery d
+	claimUpdate = `
+), claimed AS (
+    UPDATE {{schema}}.delivery
     SET lease_token = $2::uuid, lease_until = $3::timestamptz
-    FROM `
-	claimReturn = ` c
-    WHERE d.ctid = c.row
-    RETURNING d.id, d.endpoint_id, d.event_id, d.run, d.lane, d.attempts, d.created_at, d.next_attempt_at,
-              c.taken_over, c.newest, c.revision
+    WHERE ctid = ANY (ARRAY(SELECT row FROM found))
+    RETURNING id, endpoint_id, event_id, run, lane, attempts, created_at, next_attempt_at
 )
 SELECT c.id, c.endpoint_id, c.run, c.lane, c.attempts, c.created_at, c.next_attempt_at,
-       c.taken_over, c.newest, c.revision,
+       f.taken_over, f.newest, f.revision,
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.created_at
 FROM claimed c
+JOIN found f ON f.id = c.id
 JOIN {{schema}}.event e ON e.id = c.event_id`
 )
 
@@ -143,7 +147,7 @@ func (r *claimRequests) args(e encoder) []any {
 // Claim implements [webhook.DeliveryStore].
 func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
 	var direction [2]claimRequests
-	total := 0
+	total, most := 0, 0
 	for _, r := range p.Requests {
 		if r.Limit <= 0 {
 			continue
@@ -157,6 +161,7 @@ func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Clai
 		d.wanted = append(d.wanted, int64(r.Limit))
 		d.since = append(d.since, micros(r.Since))
 		total += r.Limit
+		most = max(most, r.Limit)
 	}
 	if total == 0 {
 		return nil, nil
@@ -164,7 +169,7 @@ func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Clai
 
 	claimed := make([]webhook.Claimed, 0, min(total, 1024))
 	q := &s.sql.claimOldest
-	args := append([]any{micros(p.Now), s.db.id(p.Token), micros(p.LeaseUntil)}, direction[0].args(s.db)...)
+	args := append([]any{micros(p.Now), s.db.id(p.Token), micros(p.LeaseUntil), int64(most)}, direction[0].args(s.db)...)
 	if len(direction[1].endpoints) > 0 {
 		q, args = &s.sql.claim, append(args, direction[1].args(s.db)...)
 	}
