@@ -28,6 +28,8 @@ type options struct {
 	events     int           // delivered per side and round
 	pending    int           // deliveries that wait while memory is measured
 	period     time.Duration // for which a side enqueues
+	parked     int           // deliveries of one endpoint while others are claimed for
+	healthy    time.Duration // for which healthy endpoints are watched per side
 	only       string
 	profile    string
 	statements bool
@@ -53,13 +55,16 @@ func main() {
 	flag.IntVar(&o.events, "events", 20_000, "events delivered per side and round")
 	flag.IntVar(&o.pending, "pending", 100_000, "deliveries that wait while memory is measured")
 	flag.DurationVar(&o.period, "period", 2*time.Second, "how long each side enqueues per round")
-	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, memory")
+	flag.IntVar(&o.parked, "parked", 1_000_000, "deliveries of one endpoint while others are claimed for")
+	flag.DurationVar(&o.healthy, "healthy", time.Minute, "how long healthy endpoints are watched, before and after others are struck")
+	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, memory, scheduler, claim, healthy")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile per side and round into this directory")
 	flag.BoolVar(&o.statements, "statements", false, "print the costliest statements of each side (pg_stat_statements)")
 	flag.DurationVar(&o.riverFetch, "river-fetch-cooldown", riverFetchCooldown, "River's FetchCooldown")
 	flag.Parse()
 	if *quick {
 		o.rounds, o.events, o.pending, o.period = 1, 2_000, 5_000, 300*time.Millisecond
+		o.parked, o.healthy = 20_000, 3*time.Second
 	}
 
 	if err := interruptible(o); err != nil {
@@ -102,6 +107,19 @@ func run(ctx context.Context, o options) (err error) {
 	if strings.Contains("memory", o.only) {
 		if err := measureMemory(ctx, c, o); err != nil {
 			return fmt.Errorf("memory: %w", err)
+		}
+	}
+	if strings.Contains("scheduler", o.only) {
+		measureScheduler(o.period)
+	}
+	if strings.Contains("claim", o.only) {
+		if err := measureParked(ctx, c, o.parked); err != nil {
+			return fmt.Errorf("claim: %w", err)
+		}
+	}
+	if strings.Contains("healthy", o.only) {
+		if err := measureHealthy(ctx, c, o.healthy); err != nil {
+			return fmt.Errorf("healthy: %w", err)
 		}
 	}
 	fmt.Printf("\ntook %s\n", time.Since(began).Round(time.Second))
