@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,14 +16,21 @@ const (
 	// claimBatch is how many deliveries one claim asks for at most.
 	claimBatch = 500
 
+	// maxClaims is how many claims are under way at a time. A second one begins only
+	// when 1/claimShare of all slots is free, so that claims stay large: were there
+	// only one, slots that become free right after it began would wait for it and
+	// for the next.
+	maxClaims  = 3
+	claimShare = 8
+
 	// saturatedPause is how long claiming pauses while too many results wait for
 	// the database.
 	saturatedPause = 50 * time.Millisecond
 )
 
 // loop owns the scheduler: it is told what is ready and what is over, asks what
-// may be sent, and claims that. One claim is under way at a time; what becomes
-// ready or free meanwhile goes into the next, so that claims grow with the load.
+// may be sent, and claims that. What becomes ready or free while claims are under
+// way goes into the next, so that claims grow with the load.
 type loop struct {
 	r     *run
 	sched *scheduler.Scheduler
@@ -38,7 +46,7 @@ type loop struct {
 	over     chan struct{}
 
 	// Owned by run.
-	claiming bool
+	claiming int // claims under way
 	grants   []scheduler.Grant
 	wait     backoff
 	retryAt  time.Time // no claim before; zero unless claims fail
@@ -70,7 +78,7 @@ func newLoop(r *run) *loop {
 		readyC:   make(chan []ReadyLane, 16),
 		changedC: make(chan []*target, 16),
 		doneC:    make(chan attemptOver, r.cfg.MaxInFlight),
-		claimedC: make(chan claimReply, 1),
+		claimedC: make(chan claimReply, maxClaims),
 		healthC:  make(chan []loadedHealth, 4),
 		membersC: make(chan struct{}, 1),
 		tenantsC: make(chan struct{}, 1),
@@ -126,7 +134,7 @@ func (l *loop) run(ctx context.Context) {
 			l.keep(id, p)
 		}
 	}
-	if l.claiming {
+	for ; l.claiming > 0; l.claiming-- {
 		l.handBack(<-l.claimedC)
 	}
 }
@@ -172,7 +180,7 @@ func (l *loop) waitForNews(ctx context.Context) {
 
 // timer fires when the scheduler may grant something that it cannot grant now.
 func (l *loop) timer() (<-chan time.Time, func()) {
-	if l.claiming {
+	if !l.mayClaim() {
 		return nil, func() {}
 	}
 	now := l.now()
@@ -252,7 +260,7 @@ func (l *loop) logCircuit(id uuid.UUID, change scheduler.Change, snap scheduler.
 // claim asks the scheduler what may be sent and leases that in the store.
 func (l *loop) claim(ctx context.Context) {
 	now := l.now()
-	if l.claiming || now.Before(l.retryAt) {
+	if !l.mayClaim() || now.Before(l.retryAt) {
 		return
 	}
 	if l.r.recorder.saturated() {
@@ -267,16 +275,45 @@ func (l *loop) claim(ctx context.Context) {
 	if len(l.grants) == 0 {
 		return
 	}
-	l.claiming = true
-	grants := append([]scheduler.Grant(nil), l.grants...)
+	l.claiming++
+	grants := slices.Clone(l.grants)
+	asked := make([]scheduler.Grant, len(grants))
+	for i, g := range grants {
+		asked[i] = l.ask(g)
+	}
 	l.r.attempts.Go(func() {
-		l.claimedC <- l.r.claim(ctx, grants)
+		reply := l.r.claim(ctx, asked)
+		reply.grants = grants
+		l.claimedC <- reply
 	})
+}
+
+// mayClaim reports whether another claim may begin beside those under way.
+func (l *loop) mayClaim() bool {
+	switch l.claiming {
+	case 0:
+		return true
+	case maxClaims:
+		return false
+	}
+	t := l.sched.Totals()
+	return t.Queued > 0 && l.r.cfg.MaxInFlight-t.InFlight-t.Reserved >= l.r.cfg.MaxInFlight/claimShare
+}
+
+// ask turns a grant into what is asked of the store: without a backlog the oldest
+// deliveries are the new ones too, and one look finds them all.
+func (l *loop) ask(g scheduler.Grant) scheduler.Grant {
+	if p := l.places[g.Endpoint]; p == nil || p.backlogged || g.FreshSince.IsZero() {
+		return g
+	}
+	g.Oldest += g.Newest
+	g.Newest = 0
+	return g
 }
 
 // takeClaimed starts what a claim brought.
 func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
-	l.claiming = false
+	l.claiming--
 	now := l.now()
 	if reply.err != nil {
 		l.settleFailed(now, reply)
@@ -302,11 +339,12 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 		}
 		countClaimed(counts[id], &reply.claimed[i])
 	}
+	l.noteBacklogs(reply)
 	probes := make(map[scheduler.ID]bool)
 	for _, g := range reply.grants {
 		got := scheduler.Claimed{}
 		if c := counts[g.Endpoint]; c != nil {
-			got = *c
+			got = sharedOut(*c, g)
 		}
 		got.ProbeHeld = reply.held[g.Endpoint]
 		l.sched.Settle(now, g, got)
@@ -329,6 +367,27 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 	}
 }
 
+// noteBacklogs remembers which endpoints have deliveries that are not new.
+func (l *loop) noteBacklogs(reply claimReply) {
+	fresh := make(map[uuid.UUID]time.Time, len(reply.grants))
+	for _, g := range reply.grants {
+		if g.FreshSince.IsZero() {
+			continue
+		}
+		fresh[g.Endpoint] = g.FreshSince
+		if p := l.places[g.Endpoint]; p != nil {
+			p.backlogged = false
+		}
+	}
+	for i := range reply.claimed {
+		c := &reply.claimed[i]
+		since, ok := fresh[c.EndpointID]
+		if p := l.places[c.EndpointID]; p != nil && ok && c.Lane == LaneFirst && c.DueAt.Before(since) {
+			p.backlogged = true
+		}
+	}
+}
+
 func countClaimed(n *scheduler.Claimed, c *Claimed) {
 	switch {
 	case c.Lane == LaneReplay:
@@ -341,6 +400,16 @@ func countClaimed(n *scheduler.Claimed, c *Claimed) {
 			n.Retries++
 		}
 	}
+}
+
+// sharedOut counts what was claimed from the old end for the new ones, as far as
+// that is how it was granted.
+func sharedOut(c scheduler.Claimed, g scheduler.Grant) scheduler.Claimed {
+	if over := c.Oldest - g.Oldest; over > 0 {
+		c.Oldest -= over
+		c.Newest += over
+	}
+	return c
 }
 
 // settleFailed gives the slots of a failed claim back and keeps its endpoints

@@ -30,6 +30,10 @@ type place struct {
 	taken bool
 	// early are the lanes that became ready before.
 	early []ReadyLane
+	// backlogged is set when the last claim brought deliveries that have been due for
+	// so long that those which have just become due are not next to them. Only then
+	// is it worth looking at both ends of the queue.
+	backlogged bool
 	// foreign is set while other dispatchers have leases on its deliveries.
 	foreign bool
 	// recount is at how many heartbeats to look at the endpoint again.

@@ -23,9 +23,7 @@ func (s *Scheduler) put(now time.Time, n int64, e *endpoint, v verdict) {
 		s.move(e, queued)
 	case v.gate != nil:
 		if e.pos != gated || e.waiting.gate != v.gate { // else it keeps its turn
-			s.move(e, idle)
-			v.gate.wait(e)
-			s.move(e, gated)
+			s.moveTo(e, gated, v.gate)
 		}
 		s.wakeAt(e, v.at)
 	case v.tenant:
@@ -76,12 +74,19 @@ func (s *Scheduler) forget(now time.Time, e *endpoint) {
 	}
 }
 
-// move takes the endpoint out of where it stands and into pos. A gated endpoint
-// has been given to its gate by the caller.
+// move takes the endpoint out of where it stands and into pos, which is any but
+// gated.
 func (s *Scheduler) move(e *endpoint, pos position) {
-	if e.pos == pos {
-		return
+	if e.pos != pos {
+		s.moveTo(e, pos, nil)
 	}
+}
+
+// moveTo is move with the gate to wait at, if it is to one. It is one step: were
+// the endpoint nowhere for a moment, the share of the others on its host would be
+// larger for that moment, and one of them would be called for a slot that it
+// cannot have, and make way in the same manner, without end.
+func (s *Scheduler) moveTo(e *endpoint, pos position, at *gate) {
 	wasContending := e.contends()
 	s.positions[e.pos]--
 	s.positions[pos]++
@@ -106,7 +111,9 @@ func (s *Scheduler) move(e *endpoint, pos position) {
 		e.tenant.held.pushBack(e)
 	case claiming:
 		e.tenant.claiming++
-	case idle, timed, slots, gated:
+	case gated:
+		at.wait(e)
+	case idle, timed, slots:
 	}
 	if old == queued || old == claiming {
 		s.retire(e.tenant)
