@@ -92,6 +92,11 @@ type DispatcherConfig struct {
 	// otherwise. Default 10 s; at most 30 s.
 	RequestTimeout time.Duration
 
+	// Retention says how long events, deliveries and attempts are kept when nothing
+	// waits for them any more. The dispatchers on one database take turns in
+	// removing what is older, each by its own policy, so give all of them the same.
+	Retention RetentionPolicy
+
 	// Retry decides when deliveries are retried. Default [DefaultRetrySchedule].
 	Retry RetryPolicy
 
@@ -118,6 +123,10 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	}
 	if err := validateRetry(c.Retry); err != nil {
 		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Retry", Problem: "is unusable: " + err.Error(), cause: err}
+	}
+	var err error
+	if c.Retention, err = c.Retention.withDefaults(); err != nil {
+		return DispatcherConfig{}, err
 	}
 	if err := c.Breaker.validate(); err != nil {
 		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Breaker", Problem: "is unusable: " + err.Error(), cause: err}

@@ -31,6 +31,7 @@ type Backend interface {
 	ActionStore
 	EndpointStore
 	LogStore
+	CounterStore
 	SystemStore
 }
 
@@ -444,6 +445,47 @@ type ListDeliveriesParams struct {
 	Limit int
 }
 
+// CounterStore tells what was done for whom: per endpoint and day, for ever.
+type CounterStore interface {
+	// ListCounters returns the counters of endpoints on days, in the order of days
+	// and on one day of endpoint ids. A day begins and ends in UTC. It is complete
+	// when it has been over for a few hours and maintained since; before, it may be
+	// missing or partial.
+	ListCounters(ctx context.Context, p ListCountersParams) ([]DayCounters, error)
+}
+
+// DayCounters are what happened to an endpoint's deliveries on one day.
+type DayCounters struct {
+	Day        time.Time // midnight in UTC
+	EndpointID uuid.UUID
+	Tenant     string
+
+	// Attempts counts what the log shows as attempts begun on the day, late and
+	// uncounted ones included, and Retries those of them that were not the first
+	// of their delivery by number.
+	Attempts, Retries int64
+
+	// Delivered, Dead, Cancelled and Shed count the deliveries that ended so on
+	// the day.
+	Delivered, Dead, Cancelled, Shed int64
+
+	// LogBytes is the size of what the attempts left in the log: excerpts, errors
+	// and locations.
+	LogBytes int64
+}
+
+// ListCountersParams filters and pages through counters. Zero fields do not filter.
+type ListCountersParams struct {
+	Scope      Scope
+	EndpointID uuid.UUID
+	// From and Until are days; that of Until is not among them.
+	From, Until time.Time
+	// AfterDay and AfterEndpoint are those of the last counters of the page before.
+	AfterDay      time.Time
+	AfterEndpoint uuid.UUID
+	Limit         int
+}
+
 // SystemStore is what the library needs of the database itself.
 type SystemStore interface {
 	// Now returns the database's present time.
@@ -453,9 +495,41 @@ type SystemStore interface {
 	// ErrSchemaNewer when the database is newer than this code.
 	CheckSchema(ctx context.Context) error
 
-	// Maintain does upkeep that is due, such as making partitions ahead of
-	// time. Calling it often, and from several processes, is harmless.
-	Maintain(ctx context.Context, now time.Time) error
+	// Maintain does the upkeep that is due: it counts the days that are over,
+	// removes what has been kept for long enough, makes partitions ahead of time.
+	// It may take long, in small transactions that get in nobody's way; it ends
+	// early with ctx, and the next call goes on where it ended. Calling it often,
+	// and from several processes, is harmless.
+	Maintain(ctx context.Context, p MaintainParams) error
+
+	// TakeDuty makes p.Holder the one that does the duty until p.Until, unless
+	// somebody else has it at p.Now, and reports whether p.Holder has it. Whoever
+	// has it may prolong it, and gives it back with an Until that is not after Now.
+	TakeDuty(ctx context.Context, p DutyParams) (held bool, err error)
+}
+
+// MaintainParams says what has been kept for long enough. A zero time keeps for
+// ever. A store may keep things for up to a day longer, where it removes whole days.
+type MaintainParams struct {
+	Now time.Time
+
+	// DeliveriesBefore removes deliveries that were delivered before it, and
+	// DeadBefore those that ended in another way, each with its attempts; but none
+	// that is not in the counters yet.
+	DeliveriesBefore, DeadBefore time.Time
+
+	// EventsBefore removes events that were created before it, with what belongs
+	// to them alone, such as their idempotency keys; but no event that waits in the
+	// outbox or has an unfinished delivery.
+	EventsBefore time.Time
+}
+
+// DutyParams names something that one process at a time does for all.
+type DutyParams struct {
+	Name   string
+	Holder uuid.UUID
+	Now    time.Time
+	Until  time.Time
 }
 
 // Signal is what one process tells the others: one of the words below, for some

@@ -16,9 +16,6 @@ const (
 	// sleeps at least this many times as long as it took.
 	reconcileShare = 20
 
-	// upkeepInterval is how often the store's upkeep is called for.
-	upkeepInterval = time.Hour
-
 	// cancelBatch is how many deliveries of an abandoned endpoint are cancelled
 	// in one transaction.
 	cancelBatch = 500
@@ -36,9 +33,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 		return r.registry.refresh(ctx)
 	})
 	every(clockInterval, "measure the clock", r.d.clock.measure)
-	every(upkeepInterval, "upkeep", func(ctx context.Context) error {
-		return r.core.backend.Maintain(ctx, r.d.clock.now())
-	})
+	every(upkeepInterval, "do the upkeep", r.upkeep)
 	if r.cfg.TenantLimits != nil {
 		every(tenantsInterval, "ask for tenants' limits", func(context.Context) error {
 			poke(r.loop.tenantsC)

@@ -223,6 +223,7 @@ func (s *Store) logAttempt(r webhook.Result, late bool) {
 	attempt.Location = text(attempt.Location)
 	attempt.Late = late
 	s.attempts[r.DeliveryID] = append(logged, loggedAttempt{Attempt: attempt, token: r.Token})
+	s.countAttempt(&attempt)
 }
 
 // settle applies a result to the delivery that its lease holds.
@@ -252,6 +253,7 @@ func (s *Store) finish(d *delivery, state webhook.DeliveryState, reason string, 
 	d.Reason = text(reason)
 	d.NextAttemptAt = time.Time{}
 	d.FinishedAt = stored(now)
+	s.countEnd(d)
 	delete(s.unfinished[d.EndpointID], d.ID)
 	if len(s.unfinished[d.EndpointID]) == 0 {
 		delete(s.unfinished, d.EndpointID)

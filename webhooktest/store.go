@@ -41,6 +41,8 @@ type Store struct {
 	attempts   map[uuid.UUID][]loggedAttempt         // delivery id →
 	listeners  map[*listener]struct{}
 	cluster    cluster
+	counters   map[counterKey]*webhook.DayCounters
+	duties     map[string]duty
 }
 
 var (
@@ -60,6 +62,8 @@ func NewStore() *Store {
 		attempts:   map[uuid.UUID][]loggedAttempt{},
 		listeners:  map[*listener]struct{}{},
 		cluster:    newCluster(),
+		counters:   map[counterKey]*webhook.DayCounters{},
+		duties:     map[string]duty{},
 	}
 }
 
@@ -184,6 +188,3 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 
 // CheckSchema finds nothing to complain of: there is no schema.
 func (s *Store) CheckSchema(ctx context.Context) error { return ctx.Err() }
-
-// Maintain has nothing to do.
-func (s *Store) Maintain(ctx context.Context, _ time.Time) error { return ctx.Err() }

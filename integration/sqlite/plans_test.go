@@ -67,9 +67,27 @@ func everyMethod(t *testing.T, store *sqlite.Store, db *sql.DB) {
 	_, err = store.CancelDeliveries(ctx, webhook.CancelDeliveriesParams{Now: time.Now(), EndpointID: gone.ID, Limit: 10})
 	require.NoError(t, err)
 	readInEveryWay(t, store, claimed[0])
-	require.NoError(t, store.Maintain(ctx, time.Now()))
+	maintainInEveryWay(t, store)
 	require.NoError(t, store.CheckSchema(ctx))
 	require.NoError(t, store.Check(ctx))
+}
+
+func maintainInEveryWay(t *testing.T, store *sqlite.Store) {
+	t.Helper()
+	now := time.Now()
+	require.NoError(t, store.Maintain(t.Context(), webhook.MaintainParams{Now: now}))
+	_, err := store.TakeDuty(t.Context(), webhook.DutyParams{Name: "upkeep", Holder: newID(), Now: now, Until: now})
+	require.NoError(t, err)
+	for _, scope := range []webhook.Scope{webhook.AllTenants(), webhook.TenantScope("acme")} {
+		for _, endpoint := range []uuid.UUID{uuid.Nil, newID()} {
+			_, err := store.ListCounters(t.Context(), webhook.ListCountersParams{Scope: scope, EndpointID: endpoint, Limit: 10})
+			require.NoError(t, err)
+		}
+	}
+	later := now.AddDate(0, 0, 2)
+	require.NoError(t, store.Maintain(t.Context(), webhook.MaintainParams{
+		Now: later, DeliveriesBefore: later, DeadBefore: later, EventsBefore: later,
+	}))
 }
 
 func recordInEveryWay(t *testing.T, store *sqlite.Store, claimed []webhook.Claimed, token uuid.UUID) {

@@ -37,7 +37,9 @@ WHERE id = $1::uuid AND deleted_at IS NULL AND ($2::boolean OR tenant = $3::text
 FOR NO KEY UPDATE`
 
 // Begins the next run of each event that has none unfinished. It has to see what
-// was begun before the endpoint was locked, and so is a statement of its own. Rides
+// was begun before the endpoint was locked, and so is a statement of its own. The
+// events are locked so that upkeep, which locks those that it removes, neither misses
+// the run nor is missed. Rides
 // on event_pkey and on the indexes by event of delivery, delivery_log and
 // delivery_dead.
 const insertRunsSQL = `
@@ -52,7 +54,8 @@ CROSS JOIN LATERAL (
 CROSS JOIN LATERAL (
     SELECT max(run) AS run FROM {{schema}}.delivery_dead WHERE event_id = e.id AND endpoint_id = $2::uuid
 ) d
-WHERE NOT EXISTS (SELECT FROM {{schema}}.delivery p WHERE p.event_id = e.id AND p.endpoint_id = $2::uuid)`
+WHERE NOT EXISTS (SELECT FROM {{schema}}.delivery p WHERE p.event_id = e.id AND p.endpoint_id = $2::uuid)
+FOR KEY SHARE OF e`
 
 // Rides on delivery_event_idx.
 const unfinishedRunSQL = `

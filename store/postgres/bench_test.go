@@ -91,7 +91,7 @@ func benchStore(b *testing.B) (*pgxpool.Pool, *postgres.Store) {
 	store := postgres.New(pool)
 	now, err := store.Now(b.Context())
 	require.NoError(b, err)
-	require.NoError(b, store.Maintain(b.Context(), now))
+	require.NoError(b, store.Maintain(b.Context(), webhook.MaintainParams{Now: now}))
 	return pool, store
 }
 

@@ -47,13 +47,19 @@ SELECT * FROM (
 WHERE $2::boolean OR d.tenant = $3::text
 LIMIT 1`
 
-// Rides on attempt_delivery_idx; sorts one delivery's attempts.
+// Rides on attempt_delivery_idx and attempt_kept_delivery_idx; sorts one delivery's
+// attempts. While upkeep moves them, an attempt may be in both tables.
 const listAttemptsSQL = `
 SELECT a.delivery_id, a.event_id, a.endpoint_id, a.tenant, a.number, a.started_at, a.latency_ns, a.status, a.class,
-       a.error, a.location, a.excerpt, a.truncated, a.body_hash, a.late
+       a.error, a.location, a.excerpt, a.truncated, a.body_hash, a.late, a.lease_token
 FROM {{schema}}.attempt a
 WHERE a.delivery_id = $1::uuid AND ($2::boolean OR a.tenant = $3::text)
-ORDER BY a.number, a.started_at`
+UNION
+SELECT a.delivery_id, a.event_id, a.endpoint_id, a.tenant, a.number, a.started_at, a.latency_ns, a.status, a.class,
+       a.error, a.location, a.excerpt, a.truncated, a.body_hash, a.late, a.lease_token
+FROM {{schema}}.attempt_kept a
+WHERE a.delivery_id = $1::uuid AND ($2::boolean OR a.tenant = $3::text)
+ORDER BY number, started_at`
 
 // GetEvent implements [webhook.LogStore].
 func (s *core) GetEvent(ctx context.Context, scope webhook.Scope, id uuid.UUID) (webhook.EventStatus, error) {
@@ -236,8 +242,9 @@ func (s *core) ListAttempts(ctx context.Context, scope webhook.Scope, deliveryID
 	var all []webhook.Attempt
 	err := collect(ctx, s.db, &s.sql.listAttempts, func(r rows) error {
 		var a webhook.Attempt
+		var token uuid.UUID // tells the attempts of two leases apart
 		if err := r.Scan(&a.DeliveryID, &a.EventID, &a.EndpointID, &a.Tenant, &a.Number, &a.StartedAt, &a.Latency,
-			&a.Status, &a.Class, &a.Error, &a.Location, &a.Excerpt, &a.Truncated, &a.BodyHash, &a.Late); err != nil {
+			&a.Status, &a.Class, &a.Error, &a.Location, &a.Excerpt, &a.Truncated, &a.BodyHash, &a.Late, &token); err != nil {
 			return err
 		}
 		a.StartedAt = a.StartedAt.UTC()

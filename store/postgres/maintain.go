@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outhook/webhook"
 )
 
 const (
@@ -20,6 +22,8 @@ const (
 	partitionTries = 5
 	partitionPause = 200 * time.Millisecond
 	lockTimeout    = "100ms"
+
+	limitLockWait = `SET LOCAL lock_timeout = '` + lockTimeout + `'`
 )
 
 // family is a table that is partitioned by day.
@@ -38,6 +42,10 @@ type partition struct {
 }
 
 func (p partition) name() string { return p.table + p.day.Format("_20060102") }
+
+func (p partition) same(other partition) bool {
+	return p.table == other.table && p.day.Equal(other.day)
+}
 
 // partitionKeeper remembers what need not be looked at again.
 type partitionKeeper struct {
@@ -80,10 +88,24 @@ func (k *partitionKeeper) forget() {
 	clear(k.settled)
 }
 
-// Maintain implements [webhook.SystemStore]. It makes the partitions of the logs
-// for today and the week ahead. Rows that arrive where one is missing go to the
-// default partition and stay there; a day that has begun so keeps to it.
-func (s *core) Maintain(ctx context.Context, now time.Time) error {
+// Maintain implements [webhook.SystemStore]. Days are counted six hours after their
+// end, and logs leave by the day: a partition goes when all of its day has been kept
+// for long enough.
+//
+// One part that fails does not keep the others from being done, except that nothing
+// is removed that is not counted.
+func (s *core) Maintain(ctx context.Context, p webhook.MaintainParams) error {
+	return errors.Join(
+		s.makePartitions(ctx, p.Now),
+		s.maintainLogs(ctx, p),
+		s.removeEvents(ctx, p.EventsBefore),
+	)
+}
+
+// makePartitions makes the partitions of the logs for today and the week ahead. Rows
+// that arrive where one is missing go to the default partition and stay there; a day
+// that has begun so keeps to it.
+func (s *core) makePartitions(ctx context.Context, now time.Time) error {
 	for _, p := range s.partitions.open(now) {
 		settled, err := s.makePartition(ctx, p)
 		if err != nil {
@@ -96,16 +118,45 @@ func (s *core) Maintain(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// maintainLogs counts what happened and then removes what is old.
+func (s *core) maintainLogs(ctx context.Context, p webhook.MaintainParams) error {
+	attached, detached, err := s.listPartitions(ctx)
+	if err != nil {
+		return fmt.Errorf("postgres: listing partitions: %w", err)
+	}
+	counted, err := s.countDays(ctx, p.Now, attached)
+	if err != nil {
+		return err
+	}
+	for _, d := range detached { // by a process that ended before it could drop it
+		if d.day.Before(counted) {
+			if err := s.dropTable(ctx, d.name()); err != nil {
+				return fmt.Errorf("postgres: dropping %s: %w", d.name(), err)
+			}
+		}
+	}
+	return s.removeLogs(ctx, newExpiry(p, counted), attached)
+}
+
 // makePartition reports whether the partition need not be looked at again.
 func (s *core) makePartition(ctx context.Context, p partition) (settled bool, err error) {
+	done, err := s.whenUnlocked(ctx, func(tx conn) (bool, error) { return s.makePartitionIn(ctx, tx, p) })
+	if sqlState(err) == checkViolation { // the default partition holds rows of that day
+		return true, nil
+	}
+	return done, err
+}
+
+// whenUnlocked runs fn in a transaction, and a few times again while it finds locked
+// what it needs: then it returns false, or the server's error.
+func (s *core) whenUnlocked(ctx context.Context, fn func(tx conn) (done bool, err error)) (done bool, err error) {
 	for try := 1; ; try++ {
-		done := false
 		err := s.db.atomically(ctx, func(tx conn) (err error) {
-			done, err = s.makePartitionIn(ctx, tx, p)
+			done, err = fn(tx)
 			return err
 		})
 		switch state := sqlState(err); {
-		case err == nil && done, state == checkViolation: // the default partition holds rows of that day
+		case err == nil && done:
 			return true, nil
 		case err == nil, state == lockNotAvailable, state == deadlockDetected:
 			if try == partitionTries {
@@ -123,8 +174,7 @@ func (s *core) makePartition(ctx context.Context, p partition) (settled bool, er
 // makePartitionIn reports whether the partition is there. Several processes
 // maintain: the first makes it, the others find it, or come back.
 func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) (done bool, err error) {
-	schema := quote(s.config.Schema)
-	table := schema + "." + quote(p.name())
+	parent, table := s.table(p.table), s.table(p.name())
 
 	if locked, err := s.tryLock(ctx, tx, p.name()); err != nil || !locked {
 		return false, err
@@ -137,9 +187,9 @@ func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) (done 
 	// A table that is attached locks out only changes to the parent, and the
 	// default partition, for as long as it takes to see that it is empty.
 	for _, text := range []string{
-		`SET LOCAL lock_timeout = '` + lockTimeout + `'`,
-		`CREATE TABLE ` + table + ` (LIKE ` + schema + `.` + p.table + ` INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES)`,
-		`ALTER TABLE ` + schema + `.` + p.table + ` ATTACH PARTITION ` + table +
+		limitLockWait,
+		`CREATE TABLE ` + table + ` (LIKE ` + parent + ` INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES)`,
+		`ALTER TABLE ` + parent + ` ATTACH PARTITION ` + table +
 			` FOR VALUES FROM ('` + midnight(p.day) + `') TO ('` + midnight(p.day.AddDate(0, 0, 1)) + `')`,
 	} {
 		if _, err := tx.exec(ctx, &statement{text: text}); err != nil {
@@ -148,6 +198,9 @@ func (s *core) makePartitionIn(ctx context.Context, tx conn, p partition) (done 
 	}
 	return true, nil
 }
+
+// table is the full name of one of the store's tables.
+func (s *core) table(name string) string { return quote(s.config.Schema) + "." + quote(name) }
 
 func midnight(day time.Time) string { return day.Format("2006-01-02") + " 00:00:00+00" }
 

@@ -34,7 +34,7 @@ func TestMaintainMakesAWeekOfPartitionsAhead(t *testing.T) {
 	var g errgroup.Group
 	for range 4 {
 		store := postgres.New(pool)
-		g.Go(func() error { return store.Maintain(t.Context(), later) })
+		g.Go(func() error { return store.Maintain(t.Context(), webhook.MaintainParams{Now: later}) })
 	}
 	require.NoError(t, g.Wait())
 
@@ -65,8 +65,8 @@ func TestAMissingPartitionBlocksNoInsert(t *testing.T) {
 	// The day has begun in the default partition, so it stays there; others
 	// get theirs, and nothing is lost.
 	for range 2 {
-		require.NoError(t, store.Maintain(t.Context(), day))
-		require.NoError(t, postgres.New(pool).Maintain(t.Context(), day))
+		require.NoError(t, store.Maintain(t.Context(), webhook.MaintainParams{Now: day}))
+		require.NoError(t, postgres.New(pool).Maintain(t.Context(), webhook.MaintainParams{Now: day}))
 	}
 	assert.NotContains(t, partitions(t, pool, "attempt"), "attempt_20990101")
 	assert.Contains(t, partitions(t, pool, "attempt"), "attempt_20990102")
@@ -84,9 +84,9 @@ func TestMaintainGivesWayToReadersOfTheLog(t *testing.T) {
 	_, err = reader.Exec(t.Context(), `SELECT FROM webhook.attempt LIMIT 1`)
 	require.NoError(t, err)
 
-	err = store.Maintain(t.Context(), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
+	err = store.Maintain(t.Context(), webhook.MaintainParams{Now: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)})
 	require.ErrorContains(t, err, "lock timeout", "it does not wait for ever")
 
 	require.NoError(t, reader.Rollback(t.Context()))
-	require.NoError(t, store.Maintain(t.Context(), time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)))
+	require.NoError(t, store.Maintain(t.Context(), webhook.MaintainParams{Now: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}))
 }

@@ -78,7 +78,7 @@ func (s *core) MigrateTo(ctx context.Context, version int) error {
 	if err != nil {
 		return err
 	}
-	return s.Maintain(ctx, now)
+	return s.makePartitions(ctx, now)
 }
 
 func (s *core) migrateSteps(ctx context.Context, version int) error {

@@ -288,7 +288,7 @@ func fill(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, h history) ti
 	require.NoError(t, err)
 	// A week of partitions, as a system that has been running for long has.
 	for ago := range 7 {
-		require.NoError(t, store.Maintain(t.Context(), now.AddDate(0, 0, -ago)))
+		require.NoError(t, store.Maintain(t.Context(), webhook.MaintainParams{Now: now.AddDate(0, 0, -ago)}))
 	}
 	exec(t, pool, `
 		INSERT INTO webhook.endpoint (id, revision, created_at, updated_at, tenant, url, types, state, state_reason)

@@ -23,6 +23,10 @@ type statements struct {
 	createEndpoint, updateEndpoint, findEndpoint, getEndpoint, listEndpoints, listTenantEndpoints, changedEndpoints statement
 	// The log.
 	getEvent, getDelivery, listAttempts statement
+	// Upkeep.
+	takeDuty, counted, setCounted, saveCounters               statement
+	listAllCounters, listTenantCounters, listEndpointCounters statement
+	findOldEvents, removeEvents, removeKeys, removeUnmatched  statement
 	// The system.
 	now, notify statement
 }
@@ -78,6 +82,18 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.getEvent, getEventSQL, true},
 		{&s.getDelivery, getDeliverySQL, true},
 		{&s.listAttempts, listAttemptsSQL, true},
+
+		{&s.takeDuty, takeDutySQL, false},
+		{&s.counted, countedSQL, false},
+		{&s.setCounted, setCountedSQL, false},
+		{&s.saveCounters, saveCountersSQL, false},
+		{&s.listAllCounters, listAllCountersSQL, true},
+		{&s.listTenantCounters, listTenantCountersSQL, true},
+		{&s.listEndpointCounters, listEndpointCountersSQL, true},
+		{&s.findOldEvents, findOldEventsSQL, true},
+		{&s.removeEvents, removeEventsSQL, true},
+		{&s.removeKeys, removeKeysSQL, true},
+		{&s.removeUnmatched, removeUnmatchedSQL, true},
 
 		{&s.now, nowSQL, false},
 		{&s.notify, notifySQL, false},

@@ -71,8 +71,10 @@ func (s *Store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryPara
 		}
 		defer st.close()
 		r.now = micros(p.Now)
-		cancelled, err = r.finish(ctx, f)
-		return err
+		if cancelled, err = r.finish(ctx, f); err != nil {
+			return err
+		}
+		return s.saveCounts(ctx, c, r.counts)
 	})
 	return cancelled && err == nil, err
 }

@@ -24,6 +24,7 @@ const (
 		SET lane = ?, next_attempt_at = ?, lease_until = 0, lease_token = x''
 		WHERE id = ? AND lease_token = ?`
 
+	selectOwner    query = `SELECT endpoint_id, tenant FROM {{prefix}}delivery WHERE id = ?`
 	deleteDelivery query = `DELETE FROM {{prefix}}delivery WHERE id = ?`
 
 	insertLog  query = `INSERT INTO {{prefix}}delivery_log ` + finishedRow
@@ -55,21 +56,23 @@ const (
 
 // recorder applies the results of one Record under the lock.
 type recorder struct {
-	pending, handedBack, log, dead, remove, attempt, attemptLate, known *sql.Stmt
+	pending, handedBack, log, dead, owner, remove, attempt, attemptLate, known *sql.Stmt
 
 	now    int64
+	counts counts
 	result webhook.RecordResult
 }
 
 func (s *Store) newRecorder(ctx context.Context, c *sql.Conn) (*recorder, statements, error) {
 	st, err := s.prepareAll(ctx, c, updatePending, updateHandedBack, insertLog, insertDead,
-		deleteDelivery, insertAttempt, selectAttemptLate, selectKnown)
+		selectOwner, deleteDelivery, insertAttempt, selectAttemptLate, selectKnown)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &recorder{
 		pending: st[0], handedBack: st[1], log: st[2], dead: st[3],
-		remove: st[4], attempt: st[5], attemptLate: st[6], known: st[7],
+		owner: st[4], remove: st[5], attempt: st[6], attemptLate: st[7], known: st[8],
+		counts: counts{},
 	}, st, nil
 }
 
@@ -97,7 +100,7 @@ func (s *Store) Record(ctx context.Context, p webhook.RecordParams) (webhook.Rec
 			}
 		}
 		result = r.result
-		return nil
+		return s.saveCounts(ctx, c, r.counts)
 	})
 	if err != nil {
 		return webhook.RecordResult{}, err
@@ -178,6 +181,12 @@ func (r *recorder) finish(ctx context.Context, f finish) (held bool, err error) 
 	if err != nil || !held {
 		return held, err
 	}
+	var endpoint uuid.UUID
+	var tenant string
+	if err := r.owner.QueryRowContext(ctx, blob(f.id)).Scan(&endpoint, &tenant); err != nil {
+		return true, err
+	}
+	r.counts.end(f.state, endpoint, tenant, r.now)
 	_, err = r.remove.ExecContext(ctx, blob(f.id))
 	return true, err
 }
@@ -210,9 +219,12 @@ func (r *recorder) late(ctx context.Context, res *webhook.Result) error {
 
 func (r *recorder) logAttempt(ctx context.Context, res *webhook.Result, late bool) error {
 	a := res.Attempt
-	_, err := r.attempt.ExecContext(ctx, blob(res.DeliveryID), a.Number, blob(res.Token),
+	logged, err := changed(r.attempt.ExecContext(ctx, blob(res.DeliveryID), a.Number, blob(res.Token),
 		micros(a.StartedAt), int64(a.Latency), a.Status, string(a.Class), text(a.Error), text(a.Location),
-		a.Excerpt, a.Truncated, a.BodyHash, late)
+		a.Excerpt, a.Truncated, a.BodyHash, late))
+	if logged {
+		r.counts.attempt(a)
+	}
 	return err
 }
 
@@ -286,7 +298,7 @@ func (s *Store) cancelBatch(ctx context.Context, p webhook.CancelDeliveriesParam
 				n++
 			}
 		}
-		return nil
+		return s.saveCounts(ctx, c, r.counts)
 	})
 	return n, err
 }

@@ -374,7 +374,7 @@ func brokenSystem() []broken {
 		}},
 		{"maintains once", func(s *store) {
 			var calls atomic.Int32
-			s.maintain = func(context.Context, time.Time) error {
+			s.maintain = func(context.Context, webhook.MaintainParams) error {
 				if calls.Add(1) > 1 {
 					return errors.New("relation already exists")
 				}

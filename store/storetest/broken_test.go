@@ -51,7 +51,9 @@ type store struct {
 	takeProbes       func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
 	now              func(context.Context) (time.Time, error)
 	checkSchema      func(context.Context) error
-	maintain         func(context.Context, time.Time) error
+	listCounters     func(context.Context, webhook.ListCountersParams) ([]webhook.DayCounters, error)
+	maintain         func(context.Context, webhook.MaintainParams) error
+	takeDuty         func(context.Context, webhook.DutyParams) (bool, error)
 	notify           func(context.Context, webhook.Signal) error
 	listen           func(context.Context, func(), func(webhook.Signal)) error
 }
@@ -67,7 +69,8 @@ func newStore() *store {
 		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
 		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listAttempts: m.ListAttempts,
 		heartbeat: m.Heartbeat, leave: m.Leave, saveHealth: m.SaveHealth, loadHealth: m.LoadHealth, takeProbes: m.TakeProbes,
-		now: m.Now, checkSchema: m.CheckSchema, maintain: m.Maintain, notify: m.Notify, listen: m.Listen,
+		listCounters: m.ListCounters, maintain: m.Maintain, takeDuty: m.TakeDuty,
+		now: m.Now, checkSchema: m.CheckSchema, notify: m.Notify, listen: m.Listen,
 	}
 }
 
@@ -171,7 +174,17 @@ func (s *store) Now(ctx context.Context) (time.Time, error) { return s.now(ctx) 
 
 func (s *store) CheckSchema(ctx context.Context) error { return s.checkSchema(ctx) }
 
-func (s *store) Maintain(ctx context.Context, now time.Time) error { return s.maintain(ctx, now) }
+func (s *store) ListCounters(ctx context.Context, p webhook.ListCountersParams) ([]webhook.DayCounters, error) {
+	return s.listCounters(ctx, p)
+}
+
+func (s *store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
+	return s.maintain(ctx, p)
+}
+
+func (s *store) TakeDuty(ctx context.Context, p webhook.DutyParams) (bool, error) {
+	return s.takeDuty(ctx, p)
+}
 
 func (s *store) Notify(ctx context.Context, signal webhook.Signal) error {
 	return s.notify(ctx, signal)
@@ -204,7 +217,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

@@ -115,6 +115,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
 		{"log", join(logTests[Tx](), attemptLogTests[Tx]())},
 		{"cluster", clusterTests[Tx]()},
+		{"retention", join(retentionTests[Tx](), counterTests[Tx](), dutyTests[Tx]())},
 		{"system", join(systemTests[Tx](), schemaTests(h), notifierTests(h))},
 	}
 }

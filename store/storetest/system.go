@@ -43,9 +43,11 @@ func systemTests[Tx any]() []test[Tx] {
 			e.enqueue(waiting)
 
 			for range 2 {
-				e.must(e.store.Maintain(e.ctx, e.now), "maintain")
+				e.maintain(webhook.MaintainParams{Now: e.now})
 			}
-			e.concurrently(3, func(int) error { return e.db.Connect(e.t).Maintain(e.ctx, e.at(24*time.Hour)) })
+			e.concurrently(3, func(int) error {
+				return e.db.Connect(e.t).Maintain(e.ctx, webhook.MaintainParams{Now: e.at(24 * time.Hour)})
+			})
 
 			e.equal(webhook.StateDelivered, e.getDelivery(claimed[0].DeliveryID).State, "state of the finished one")
 			e.equal(1, len(e.attempts(claimed[0].DeliveryID)), "attempts of the finished one")
@@ -61,7 +63,7 @@ func systemTests[Tx any]() []test[Tx] {
 			e.enqueue(waiting)
 			at := e.at(400 * 24 * time.Hour)
 
-			e.must(e.store.Maintain(e.ctx, at), "maintain more than a year later")
+			e.maintain(webhook.MaintainParams{Now: at, DeliveriesBefore: at, DeadBefore: at, EventsBefore: at})
 
 			e.fanOutAt(at)
 			e.equal(endpointIDs(endpoint), e.reached(waiting.ID), "endpoints reached by the event that waited")

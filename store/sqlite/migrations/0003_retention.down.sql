@@ -1,0 +1,4 @@
+-- mode: transactional
+DROP TABLE {{prefix}}duty;
+
+DROP TABLE {{prefix}}counter;
