@@ -1,0 +1,301 @@
+package scenario_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/offswitch"
+	"github.com/outhook/webhook/internal/pgtest"
+	"github.com/outhook/webhook/internal/scheduler"
+	"github.com/outhook/webhook/store/postgres"
+)
+
+func TestMain(m *testing.M) {
+	// The stories wait most of the time; but not so many at once that they
+	// disturb one another.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// without is a mechanism, or some that stand in for one another.
+type without struct {
+	name string
+	off  scheduler.Mechanisms
+}
+
+// incident tells a story as shipped, where none of its checks may break, and
+// without each of the given mechanisms, where some must.
+func incident(t *testing.T, story func(w *world), missing ...without) {
+	t.Helper()
+	t.Parallel()
+	tell := func(t *testing.T, off scheduler.Mechanisms) []string {
+		t.Helper()
+		w := newWorld(t, off)
+		story(w)
+		w.stop()
+		return w.broken
+	}
+	t.Run("as shipped", func(t *testing.T) {
+		t.Parallel()
+		assert.Empty(t, tell(t, 0))
+	})
+	for _, m := range missing {
+		t.Run("without "+m.name, func(t *testing.T) {
+			t.Parallel()
+			broken := tell(t, m.off)
+			assert.NotEmpty(t, broken, "the incident must come back")
+			t.Log(broken)
+		})
+	}
+}
+
+// world is a host with a database, its customers' receivers and one dispatcher.
+type world struct {
+	t     *testing.T
+	off   scheduler.Mechanisms
+	pool  *pgxpool.Pool
+	hooks *webhook.Hooks[pgx.Tx]
+	end   context.CancelFunc
+	ended chan error
+
+	broken []string
+
+	mu            sync.Mutex
+	inFlight, top int // requests at all receivers, now and at most
+}
+
+func newWorld(t *testing.T, off scheduler.Mechanisms) *world {
+	t.Helper()
+	w := &world{t: t, off: off, pool: pgtest.Pool(t)}
+	store := postgres.New(w.pool)
+	require.NoError(t, store.Migrate(t.Context()))
+	transport, err := webhook.NewTransport(webhook.TransportConfig{
+		Allow:     []webhook.AllowRule{{Prefix: netip.MustParsePrefix("127.0.0.1/32"), Ports: []webhook.PortRange{{From: 1024, To: 65535}}}},
+		AllowHTTP: true,
+	})
+	require.NoError(t, err)
+	w.hooks, err = webhook.New(store, webhook.Config{
+		Logger: slog.New(slog.DiscardHandler), Secrets: webhook.NewKeyring(webhook.NewKey("test")), Transport: transport,
+	})
+	require.NoError(t, err)
+	t.Cleanup(w.hooks.Close)
+	return w
+}
+
+// dispatch starts the dispatcher.
+func (w *world) dispatch(cfg webhook.DispatcherConfig) {
+	w.t.Helper()
+	cfg.GracePeriod = -1
+	cfg.PollInterval = 100 * time.Millisecond
+	d, err := w.hooks.NewDispatcher(cfg)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(offswitch.Without(context.Background(), w.off))
+	w.end, w.ended = cancel, make(chan error, 1)
+	go func() { w.ended <- d.Run(ctx) }()
+	w.t.Cleanup(w.stop)
+}
+
+func (w *world) stop() {
+	if w.end == nil {
+		return
+	}
+	w.end()
+	w.end = nil
+	assert.NoError(w.t, <-w.ended)
+}
+
+// checkf notes what went wrong.
+func (w *world) checkf(ok bool, format string, args ...any) {
+	if !ok {
+		w.broken = append(w.broken, fmt.Sprintf(format, args...))
+	}
+}
+
+// receiver is a customer's server.
+type receiver struct {
+	*httptest.Server
+
+	w       *world
+	receive func(n int) (time.Duration, int) // n requests are at work, this one included
+
+	mu       sync.Mutex
+	arrivals []arrival
+	now, top int
+}
+
+type arrival struct {
+	enqueued, at time.Time
+	first        bool
+}
+
+func (w *world) receiver(receive func(n int) (time.Duration, int)) *receiver {
+	r := &receiver{w: w, receive: receive}
+	r.Server = httptest.NewServer(http.HandlerFunc(r.serve))
+	w.t.Cleanup(r.Close)
+	return r
+}
+
+func answers(latency time.Duration) func(int) (time.Duration, int) {
+	return func(int) (time.Duration, int) { return latency, http.StatusOK }
+}
+
+func (r *receiver) serve(rw http.ResponseWriter, req *http.Request) {
+	var sent struct {
+		At time.Time `json:"at"`
+	}
+	if json.NewDecoder(req.Body).Decode(&sent) != nil {
+		return
+	}
+	r.w.mu.Lock()
+	r.w.inFlight++
+	r.w.top = max(r.w.top, r.w.inFlight)
+	r.w.mu.Unlock()
+	r.mu.Lock()
+	r.now++
+	r.top = max(r.top, r.now)
+	r.arrivals = append(r.arrivals, arrival{sent.At, time.Now(), req.Header.Get("Webhook-Attempt") == "1"})
+	latency, status := r.receive(r.now)
+	r.mu.Unlock()
+	pause(req.Context(), latency)
+	r.mu.Lock()
+	r.now--
+	r.mu.Unlock()
+	r.w.mu.Lock()
+	r.w.inFlight--
+	r.w.mu.Unlock()
+	rw.WriteHeader(status)
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// most is how many requests there were at once at all receivers.
+func (w *world) most() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.top
+}
+
+// log returns what has arrived since an instant.
+func (r *receiver) log(since time.Time) []arrival {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var list []arrival
+	for _, a := range r.arrivals {
+		if a.at.After(since) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+func (r *receiver) most() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.top
+}
+
+// endpoint subscribes a receiver to all of a tenant's events.
+func (w *world) endpoint(tenant string, r *receiver, alter ...func(*webhook.EndpointParams)) {
+	w.t.Helper()
+	p := webhook.EndpointParams{Tenant: tenant, URL: r.URL, Types: []string{"*"}}
+	for _, f := range alter {
+		f(&p)
+	}
+	_, err := w.hooks.Endpoints().Create(w.t.Context(), p)
+	require.NoError(w.t, err)
+}
+
+// crowd is n tenants with a receiver each that answers in 20 ms.
+func (w *world) crowd(n int) (tenants []string, receivers []*receiver) {
+	for i := range n {
+		tenant := fmt.Sprintf("tenant-%d", i)
+		r := w.receiver(answers(20 * time.Millisecond))
+		w.endpoint(tenant, r)
+		tenants, receivers = append(tenants, tenant), append(receivers, r)
+	}
+	return tenants, receivers
+}
+
+// publish commits n events for each of the tenants.
+func (w *world) publish(n int, tenants ...string) {
+	w.t.Helper()
+	payload := fmt.Appendf(nil, `{"at":%q}`, time.Now().Format(time.RFC3339Nano))
+	var events []webhook.Event
+	for range n {
+		for _, tenant := range tenants {
+			events = append(events, webhook.Event{Tenant: tenant, Type: "invoice.paid", Payload: payload})
+		}
+	}
+	require.NoError(w.t, pgx.BeginFunc(w.t.Context(), w.pool, func(tx pgx.Tx) error {
+		_, err := w.hooks.EnqueueMany(w.t.Context(), tx, events)
+		return err
+	}))
+}
+
+// every does something in a rhythm, for a time.
+func (w *world) every(d, during time.Duration, do func()) {
+	for end := time.Now().Add(during); time.Now().Before(end); {
+		next := time.Now().Add(d)
+		do()
+		pause(w.t.Context(), time.Until(next))
+	}
+}
+
+// warm lets every tenant's endpoints have a success.
+func (w *world) warm(receivers []*receiver, tenants ...string) {
+	w.t.Helper()
+	w.publish(2, tenants...)
+	w.eventually("all receivers are warm", func() bool {
+		for _, r := range receivers {
+			if len(r.log(time.Time{})) < 2 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (w *world) eventually(what string, condition func() bool) {
+	w.t.Helper()
+	require.Eventually(w.t, condition, 30*time.Second, 5*time.Millisecond, what)
+}
+
+// checkInTime checks that what was enqueued since an instant mostly arrived within
+// a second: sent events for each of the receivers.
+func (w *world) checkInTime(since time.Time, sent int, receivers ...*receiver) {
+	inTime := 0
+	for _, r := range receivers {
+		for _, a := range r.log(since) {
+			if a.first && !a.enqueued.Before(since) && a.at.Sub(a.enqueued) < time.Second {
+				inTime++
+			}
+		}
+	}
+	total := sent * len(receivers)
+	w.checkf(inTime*100 >= 90*total, "%d of %d events of others arrived within a second", inTime, total)
+}
