@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/outhook/webhook/internal/egress"
 )
 
@@ -45,7 +43,7 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	}
 	event := d.Event.ID.String()
 	// One backing array for the single-valued headers.
-	values := []string{contentType, userAgent, idempotencyKey(event, d.EndpointID), strconv.Itoa(d.Attempts + 1)}
+	values := []string{contentType, userAgent, idempotencyKey(event, t.id), strconv.Itoa(d.Attempts + 1)}
 	h[headerContentType] = values[0:1:1]
 	h[headerUserAgent] = values[1:2:2]
 	h[headerIdempotencyKey] = values[2:3:3]
@@ -74,11 +72,11 @@ func (t *target) authInput() AuthInput {
 
 // idempotencyKey is the same for every attempt and replay of an event to an
 // endpoint: the hex SHA-256 of "event id|endpoint id" (DESIGN.md §4).
-func idempotencyKey(event string, endpoint uuid.UUID) string {
+func idempotencyKey(event, endpoint string) string {
 	var text [36 + 1 + 36]byte
 	b := append(text[:0], event...)
 	b = append(b, '|')
-	b = append(b, endpoint.String()...)
+	b = append(b, endpoint...)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

@@ -21,7 +21,12 @@ const (
 	// only one, slots that become free right after it began would wait for it and
 	// for the next.
 	maxClaims  = 3
-	claimShare = 8
+	claimShare = 4
+
+	// claimPatience is how long a busy dispatcher waits for that share of its slots
+	// to become free before it claims for fewer: each claim costs the database the
+	// same, however few deliveries it brings.
+	claimPatience = 3 * time.Millisecond
 
 	// saturatedPause is how long claiming pauses while too many results wait for
 	// the database.
@@ -50,6 +55,7 @@ type loop struct {
 	grants   []scheduler.Grant
 	wait     backoff
 	retryAt  time.Time // no claim before; zero unless claims fail
+	heldAt   time.Time // since when a small claim waits to become larger; zero if none does
 	places   map[uuid.UUID]*place
 	members  []uuid.UUID // whom the places are according to
 	beats    int         // heartbeats seen
@@ -188,6 +194,9 @@ func (l *loop) timer() (<-chan time.Time, func()) {
 	if ok && l.retryAt.After(at) {
 		at = l.retryAt
 	}
+	if held := l.heldAt.Add(claimPatience); ok && !l.heldAt.IsZero() && held.After(at) {
+		at = held
+	}
 	if !ok {
 		return nil, func() {}
 	}
@@ -271,6 +280,15 @@ func (l *loop) claim(ctx context.Context) {
 		l.retryAt = now.Add(l.r.cfg.HeartbeatInterval)
 		return
 	}
+	if l.isSmall() {
+		if l.heldAt.IsZero() {
+			l.heldAt = now
+		}
+		if now.Sub(l.heldAt) < claimPatience {
+			return
+		}
+	}
+	l.heldAt = time.Time{}
 	l.grants = l.sched.Plan(now, claimBatch, l.grants[:0])
 	if len(l.grants) == 0 {
 		return
@@ -297,8 +315,17 @@ func (l *loop) mayClaim() bool {
 		return false
 	}
 	t := l.sched.Totals()
-	return t.Queued > 0 && l.r.cfg.MaxInFlight-t.InFlight-t.Reserved >= l.r.cfg.MaxInFlight/claimShare
+	return t.Queued > 0 && l.free(t) >= l.r.cfg.MaxInFlight/claimShare
 }
+
+// isSmall reports whether a claim would be small although much is in flight, so
+// that more slots are about to become free.
+func (l *loop) isSmall() bool {
+	t := l.sched.Totals()
+	return t.Queued > 0 && t.InFlight >= l.r.cfg.MaxInFlight/2 && l.free(t) < l.r.cfg.MaxInFlight/claimShare
+}
+
+func (l *loop) free(t scheduler.Totals) int { return l.r.cfg.MaxInFlight - t.InFlight - t.Reserved }
 
 // ask turns a grant into what is asked of the store: without a backlog the oldest
 // deliveries are the new ones too, and one look finds them all.

@@ -12,7 +12,7 @@ import (
 // Batching of results (DESIGN.md §2): they are written within flushDelay or at
 // maxBatch, whichever comes first.
 const (
-	flushDelay = 15 * time.Millisecond
+	flushDelay = 18 * time.Millisecond
 	maxBatch   = 1000
 
 	// maxUnrecorded bounds the results that wait while the database is away.

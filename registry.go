@@ -35,6 +35,7 @@ type target struct {
 	record  EndpointRecord
 	options endpointOptions
 	host    string // scheme, host and port: what the host cap goes by
+	id      string // the endpoint's id, written out
 
 	mu          sync.Mutex
 	credentials *credentials
@@ -124,7 +125,7 @@ func (r *registry) apply(records []EndpointRecord) {
 }
 
 func newTarget(rec EndpointRecord) *target {
-	t := &target{record: rec, host: hostOf(rec.URL)}
+	t := &target{record: rec, host: hostOf(rec.URL), id: rec.ID.String()}
 	// Unreadable options, which only a hand in the database can make, mean the
 	// defaults: better sent with those than not at all.
 	if json.Unmarshal(rec.Options, &t.options) != nil {

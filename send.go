@@ -212,13 +212,8 @@ func (r *run) disable(id uuid.UUID, reason string) {
 	}
 }
 
-// report logs an attempt and tells the observer.
-func (r *run) report(c *Claimed, res *Result) {
+func (r *run) logAttempt(level slog.Level, c *Claimed, res *Result) {
 	a := res.Attempt
-	level := slog.LevelInfo
-	if a.Class != ClassNone {
-		level = slog.LevelWarn
-	}
 	r.core.log.LogAttrs(r.attemptCtx, level, "webhook: attempt",
 		slog.String("delivery", a.DeliveryID.String()),
 		slog.String("event", a.EventID.String()),
@@ -232,6 +227,18 @@ func (r *run) report(c *Claimed, res *Result) {
 		slog.String("state", string(res.State)),
 		slog.Bool("counted", !res.Uncounted),
 	)
+}
+
+// report logs an attempt and tells the observer.
+func (r *run) report(c *Claimed, res *Result) {
+	a := res.Attempt
+	level := slog.LevelInfo
+	if a.Class != ClassNone {
+		level = slog.LevelWarn
+	}
+	if r.core.log.Enabled(r.attemptCtx, level) {
+		r.logAttempt(level, c, res)
+	}
 	if r.cfg.Observer == nil {
 		return
 	}
