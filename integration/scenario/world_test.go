@@ -257,6 +257,20 @@ func (w *world) publish(n int, tenants ...string) {
 	}))
 }
 
+// ages makes a tenant's deliveries older than they are, once they are all there.
+func (w *world) ages(tenant string, by time.Duration) {
+	w.t.Helper()
+	w.eventually("the outbox is empty", func() bool {
+		var n int
+		err := w.pool.QueryRow(w.t.Context(), `SELECT count(*) FROM webhook.outbox`).Scan(&n)
+		return err == nil && n == 0
+	})
+	_, err := w.pool.Exec(w.t.Context(), `
+		UPDATE webhook.delivery SET next_attempt_at = next_attempt_at - $2 * interval '1 second'
+		WHERE tenant = $1 AND lease_token IS NULL`, tenant, by.Seconds())
+	require.NoError(w.t, err)
+}
+
 // every does something in a rhythm, for a time.
 func (w *world) every(d, during time.Duration, do func()) {
 	for end := time.Now().Add(during); time.Now().Before(end); {
