@@ -140,8 +140,10 @@ func brokenRetention() []broken {
 			"counters tell what happened, per endpoint and day, however often they are made",
 			"what is removed was counted before",
 		}},
-		{"lists the counters of every tenant", listCountersOf(func(p *webhook.ListCountersParams) { p.Scope = webhook.AllTenants() }),
-			[]string{"counters are listed by tenant, endpoint and day, in pages"}},
+		{
+			"lists the counters of every tenant", listCountersOf(func(p *webhook.ListCountersParams) { p.Scope = webhook.AllTenants() }),
+			[]string{"counters are listed by tenant, endpoint and day, in pages"},
+		},
 		{"lists the counters of the last day as well", listCountersOf(func(p *webhook.ListCountersParams) {
 			if !p.Until.IsZero() {
 				p.Until = p.Until.Add(day)

@@ -87,8 +87,8 @@ func retentionTests[Tx any]() []test[Tx] {
 			e.gone(claimed[0].DeliveryID)
 			e.equal(2, len(e.attempts(claimed[1].DeliveryID)), "attempts of the dead one")
 			e.equal(1, len(e.attempts(waiting.ID)), "attempts of the one that waits")
-			for _, days := range []time.Duration{50, 51} {
-				e.maintain(webhook.MaintainParams{Now: e.at(days * day), DeliveriesBefore: e.at((days - 7) * day), DeadBefore: e.at((days - 30) * day)})
+			for _, at := range []time.Time{e.at(50 * day), e.at(51 * day)} {
+				e.maintain(webhook.MaintainParams{Now: at, DeliveriesBefore: at.Add(-7 * day), DeadBefore: at.Add(-30 * day)})
 			}
 			e.gone(claimed[1].DeliveryID)
 			e.equal(1, len(e.attempts(waiting.ID)), "attempts of the one that waits")
