@@ -161,6 +161,41 @@ func TestUpkeepGivesWayToReadersOfTheLog(t *testing.T) {
 	assert.Empty(t, oldPartitions(t, pool, now))
 }
 
+// Attempts that stay are copied before their partition goes, which may take several
+// tries.
+func TestAttemptsThatAreCopiedAreThereOnce(t *testing.T) {
+	t.Parallel()
+	pool := openPool(t, migrated(t), pgx.QueryExecModeCacheStatement)
+	store := postgres.New(pool)
+	now := fillPast(t, pool, store, past{delivered: 1000, dead: 20})
+	p := policy(now)
+	p.DeadBefore = now.Add(-60 * day)
+	reader, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = reader.Exec(t.Context(), `SELECT FROM webhook.attempt LIMIT 1`)
+	require.NoError(t, err)
+	dead, err := store.ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), State: webhook.StateDead, Limit: 100})
+	require.NoError(t, err)
+	require.Len(t, dead, 20)
+	requireTwoEach := func() {
+		for _, d := range dead {
+			attempts, err := store.ListAttempts(t.Context(), webhook.TenantScope("acme"), d.ID)
+			require.NoError(t, err)
+			require.Len(t, attempts, 2)
+		}
+	}
+
+	for range 2 {
+		require.ErrorContains(t, store.Maintain(t.Context(), p), "lock timeout")
+		requireTwoEach()
+	}
+	require.NoError(t, reader.Rollback(t.Context()))
+	require.NoError(t, store.Maintain(t.Context(), p))
+
+	requireTwoEach()
+	assert.Equal(t, 40, number(t, pool, `SELECT count(*) FROM webhook.attempt_kept`))
+}
+
 // A run of an old event may begin at any time.
 func TestAnEventIsNotRemovedWhileARunOfItBegins(t *testing.T) {
 	t.Parallel()
