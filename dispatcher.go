@@ -246,7 +246,7 @@ func (d *Dispatcher) start(ctx context.Context) error {
 //	recorder   results → store
 //	keeper     renews leases
 //	cluster    who else is there, and whose endpoint is whose
-//	watchers   endpoint changes, reconciliation, signals, clock, upkeep
+//	watchers   endpoint changes, reconciliation, replay jobs, signals, clock, upkeep
 //
 // Work flows down that list. On the way out the first two stop, attempts end or
 // are cut short, and the recorder writes what they left.

@@ -59,6 +59,7 @@ func atClock(t *testing.T, c *webhooktest.Clock) *host {
 	t.Helper()
 	h := newHost(t, func(cfg *webhook.Config) { cfg.Clock = c })
 	h.store.SetNow(c.Now)
+	h.clock = c
 	return h
 }
 

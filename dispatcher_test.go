@@ -28,6 +28,7 @@ type host struct {
 	t     *testing.T
 	store *webhooktest.Store
 	hooks *webhook.Hooks[*webhooktest.Tx]
+	clock *webhooktest.Clock // nil unless the test moves it
 }
 
 func loopback(t testing.TB) *webhook.Transport {

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -57,4 +58,36 @@ func ExampleDeliveries_Replay() {
 	// Output:
 	// run 1 is pending
 	// clicked twice, sent once: true
+}
+
+// After an outage of a customer's endpoint everything that did not arrive is sent
+// again. A dry run says how much that is; dispatchers do the work.
+func ExampleReplays_Create() {
+	ctx := context.Background()
+	hooks, _, endpoint, err := exampleHost(ctx)
+	if err != nil {
+		panic(err)
+	}
+	defer hooks.Close()
+
+	scope := webhook.TenantScope("acme")
+	request := webhook.ReplayJobRequest{
+		EndpointID: endpoint.ID,
+		EventsFrom: time.Now().Add(-24 * time.Hour),
+		Types:      []string{"invoice.*"},
+		PerSecond:  50,
+	}
+	estimate, err := hooks.Replays().DryRun(ctx, scope, request)
+	if err != nil {
+		panic(err)
+	}
+	job, err := hooks.Replays().Create(ctx, scope, request)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("to replay:", estimate.Matched)
+	fmt.Println("the job is", job.State)
+	// Output:
+	// to replay: 0
+	// the job is running
 }

@@ -71,6 +71,7 @@ type core struct {
 	log        *slog.Logger
 	limits     eventLimits
 	machine    machine.Clock
+	replays    *Replays
 	signer     Signer
 	waker      *waker
 }
@@ -135,6 +136,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	}
 	c.deliveries = &Deliveries{core: c}
 	c.endpoints = &Endpoints{core: c}
+	c.replays = &Replays{core: c}
 	return c, nil
 }
 
@@ -147,6 +149,9 @@ func (h *Hooks[Tx]) Endpoints() *Endpoints { return h.core.endpoints }
 
 // Deliveries returns the service that reads, cancels and repeats deliveries.
 func (h *Hooks[Tx]) Deliveries() *Deliveries { return h.core.deliveries }
+
+// Replays returns the service that manages replay jobs.
+func (h *Hooks[Tx]) Replays() *Replays { return h.core.replays }
 
 // Wake tells dispatchers that events were committed. Calling it after commit
 // spares them the few milliseconds by which they would otherwise look too early

@@ -29,6 +29,8 @@ type Backend interface {
 	FanOutStore
 	DeliveryStore
 	ActionStore
+	ReplayJobStore
+	ReplayWorkStore
 	EndpointStore
 	LogStore
 	CounterStore

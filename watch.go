@@ -41,6 +41,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 		})
 	}
 	workers.Go(func() { r.reconcile(ctx) })
+	workers.Go(func() { r.replay(ctx) })
 	if n, ok := r.core.backend.(Notifier); ok {
 		workers.Go(func() { r.hear(ctx, n) })
 	}

@@ -39,6 +39,7 @@ type Store struct {
 	deliveries map[uuid.UUID]*delivery
 	unfinished map[uuid.UUID]map[uuid.UUID]*delivery // endpoint id → delivery id →
 	attempts   map[uuid.UUID][]loggedAttempt         // delivery id →
+	replayJobs map[uuid.UUID]*replayJob
 	listeners  map[*listener]struct{}
 	cluster    cluster
 	counters   map[counterKey]*webhook.DayCounters
@@ -60,6 +61,7 @@ func NewStore() *Store {
 		deliveries: map[uuid.UUID]*delivery{},
 		unfinished: map[uuid.UUID]map[uuid.UUID]*delivery{},
 		attempts:   map[uuid.UUID][]loggedAttempt{},
+		replayJobs: map[uuid.UUID]*replayJob{},
 		listeners:  map[*listener]struct{}{},
 		cluster:    newCluster(),
 		counters:   map[counterKey]*webhook.DayCounters{},

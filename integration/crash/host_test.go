@@ -37,6 +37,8 @@ func key() webhook.Key {
 type host struct {
 	backend    webhook.Backend
 	endpoints  *webhook.Endpoints
+	deliveries *webhook.Deliveries
+	replays    *webhook.Replays
 	dispatcher func(webhook.DispatcherConfig) (*webhook.Dispatcher, error)
 	// order takes an order, and lets think run before it commits; it rolls back
 	// when think returns false.
@@ -160,6 +162,8 @@ func newHost[Tx any](hooks *webhook.Hooks[Tx]) *host {
 	return &host{
 		backend:    hooks.Backend(),
 		endpoints:  hooks.Endpoints(),
+		deliveries: hooks.Deliveries(),
+		replays:    hooks.Replays(),
 		dispatcher: hooks.NewDispatcher,
 	}
 }

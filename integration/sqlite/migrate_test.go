@@ -39,7 +39,7 @@ func TestMigrateTurnsOnWriteAheadLogging(t *testing.T) {
 }
 
 // migrations is how many the store has.
-const migrations = 3
+const migrations = 4
 
 func TestConcurrentMigrateIsSafe(t *testing.T) {
 	t.Parallel()

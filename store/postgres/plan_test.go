@@ -269,6 +269,7 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 		_, _, err = store.StartRun(ctx, webhook.StartRunParams{Now: now, Scope: webhook.AllTenants(), EventID: gone[0].EventID, EndpointID: d.EndpointID})
 		require.ErrorIs(t, err, webhook.ErrEventGone)
 	}
+	replayPlans(t, store, plans, d, now)
 
 	e, err := store.GetEndpoint(ctx, webhook.AllTenants(), parked)
 	require.NoError(t, err)
@@ -277,6 +278,65 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 	check("CancelDeliveries", 100, func() error {
 		n, err := store.CancelDeliveries(ctx, webhook.CancelDeliveriesParams{Now: d.FinishedAt.AddDate(1, 0, 0), EndpointID: parked, Limit: 100})
 		assert.Equal(t, 100, n)
+		return err
+	})
+}
+
+// replayPlans works on a replay job of the endpoint of a delivery.
+func replayPlans(t *testing.T, store *postgres.Store, plans *planLog, d webhook.Delivery, now time.Time) {
+	t.Helper()
+	ctx := t.Context()
+	check := func(what string, rows float64, run func() error) { t.Helper(); plans.check(t, what, rows, run) }
+
+	var page webhook.ReplayPage
+	finished := webhook.FinishedDeliveriesParams{
+		EndpointID: d.EndpointID, States: []webhook.DeliveryState{webhook.StateDelivered}, Limit: 10,
+	}
+	check("FinishedDeliveries", 20*30, func() (err error) {
+		page, err = store.FinishedDeliveries(ctx, finished)
+		assert.NotEmpty(t, page.Candidates)
+		return err
+	})
+	finished.FinishedFrom, finished.FinishedTo = d.FinishedAt.Add(-time.Hour), d.FinishedAt.Add(time.Hour)
+	check("FinishedDeliveries of two hours", 20*100, func() error { _, err := store.FinishedDeliveries(ctx, finished); return err })
+	check("StoredEvents", 50*10, func() error {
+		page, err := store.StoredEvents(ctx, webhook.StoredEventsParams{
+			EndpointID: d.EndpointID, Tenant: "tenant", Until: uuid.Max, Limit: 50, Payload: true,
+		})
+		assert.NotEmpty(t, page.Candidates)
+		return err
+	})
+
+	job := webhook.ReplayJobRecord{ID: uuid.Must(uuid.NewV7()), EndpointID: d.EndpointID, Tenant: "tenant", State: webhook.ReplayRunning, CreatedAt: now, DueAt: now}
+	check("CreateReplayJob", 10, func() error { return store.CreateReplayJob(ctx, job) })
+	check("GetReplayJob", 10, func() error { _, err := store.GetReplayJob(ctx, webhook.AllTenants(), job.ID); return err })
+	for what, p := range map[string]webhook.ListReplayJobsParams{
+		"all": {}, "a tenant's": {Scope: webhook.TenantScope("tenant")}, "an endpoint's": {EndpointID: d.EndpointID},
+	} {
+		p.Limit = 10
+		check("ListReplayJobs, "+what, 100, func() error { _, err := store.ListReplayJobs(ctx, p); return err })
+	}
+	token := uuid.New()
+	check("TakeReplayJob", 100, func() error {
+		_, ok, err := store.TakeReplayJob(ctx, webhook.TakeReplayJobParams{Now: now, LeaseUntil: now.Add(time.Minute), Token: token})
+		assert.True(t, ok)
+		return err
+	})
+	var events []uuid.UUID
+	for _, c := range page.Candidates {
+		events = append(events, c.Event.ID)
+	}
+	check("AdvanceReplayJob", 200, func() error {
+		created, held, err := store.AdvanceReplayJob(ctx, webhook.AdvanceReplayJobParams{
+			Now: now, JobID: job.ID, Token: token, DueAt: now, State: webhook.ReplayRunning, Events: events,
+		})
+		assert.True(t, held)
+		assert.Positive(t, created)
+		return err
+	})
+	check("CancelReplayJob", 10, func() error {
+		cancelled, err := store.CancelReplayJob(ctx, webhook.CancelReplayJobParams{Now: now, Scope: webhook.AllTenants(), JobID: job.ID})
+		assert.True(t, cancelled)
 		return err
 	})
 }
@@ -331,6 +391,9 @@ func fill(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, h history) ti
 	exec(t, pool, `
 		INSERT INTO webhook.attempt (delivery_id, event_id, endpoint_id, lease_token, started_at, latency_ns, number, status, truncated, late, tenant, class, error, location, excerpt, body_hash)
 		SELECT id, event_id, endpoint_id, id, at, 0, 1, 200, false, false, 'tenant', '', '', '', '', '' FROM made WHERE what = 'finished'`)
+	exec(t, pool, `
+		INSERT INTO webhook.replay_job (id, endpoint_id, after_id, created_at, due_at, finished_at, matched, handled, created, tenant, state, reason, request)
+		SELECT id, endpoint_id, id, at, at, at, 1, 1, 1, 'tenant ' || n % 100, 'done', '', '' FROM made WHERE what = 'finished' AND n % 20 = 0`)
 	exec(t, pool, `DROP TABLE made`)
 	return now
 }

@@ -16,7 +16,9 @@ type statements struct {
 	// Claims and results.
 	ready, claim, claimOldest, renew, record, logLate, cancel statement
 	// What a person asks for.
-	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone statement
+	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone                                   statement
+	createReplayJob, getReplayJob, listReplayJobs, listTenantReplayJobs, listEndpointReplayJobs, cancelReplayJob statement
+	finishedDeliveries, storedEvents, takeReplayJob, lockReplayJob, advanceReplayJob                             statement
 	// Who dispatches what.
 	heartbeat, leave, saveHealth, loadHealth, takeProbes, readProbes statement
 	// Endpoints.
@@ -63,6 +65,17 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.insertRuns, insertRunsSQL, true},
 		{&s.unfinishedRun, unfinishedRunSQL, true},
 		{&s.eventGone, eventGoneSQL, true},
+		{&s.createReplayJob, createReplayJobSQL, false},
+		{&s.getReplayJob, getReplayJobSQL, false},
+		{&s.listReplayJobs, listReplayJobsSQL, true},
+		{&s.listTenantReplayJobs, listTenantReplayJobsSQL, true},
+		{&s.listEndpointReplayJobs, listEndpointReplayJobsSQL, true},
+		{&s.cancelReplayJob, cancelReplayJobSQL, false},
+		{&s.finishedDeliveries, finishedDeliveriesSQL, true},
+		{&s.storedEvents, storedEventsSQL, true},
+		{&s.takeReplayJob, takeReplayJobSQL, true},
+		{&s.lockReplayJob, lockReplayJobSQL, false},
+		{&s.advanceReplayJob, advanceReplayJobSQL, false},
 
 		{&s.heartbeat, heartbeatSQL, false},
 		{&s.leave, leaveSQL, false},

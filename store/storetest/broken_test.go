@@ -25,37 +25,45 @@ type memTx = *webhooktest.Tx
 type store struct {
 	*webhooktest.Store
 
-	insertEvents     func(context.Context, memTx, []webhook.EventRecord) ([]webhook.EnqueueResult, error)
-	fanOut           func(context.Context, webhook.FanOutParams) (webhook.FanOutResult, error)
-	ready            func(context.Context, webhook.ReadyParams) ([]webhook.ReadyLane, error)
-	claim            func(context.Context, webhook.ClaimParams) ([]webhook.Claimed, error)
-	renew            func(context.Context, webhook.RenewParams) ([]uuid.UUID, error)
-	record           func(context.Context, webhook.RecordParams) (webhook.RecordResult, error)
-	cancelDeliveries func(context.Context, webhook.CancelDeliveriesParams) (int, error)
-	cancelDelivery   func(context.Context, webhook.CancelDeliveryParams) (bool, error)
-	hastenDelivery   func(context.Context, webhook.HastenDeliveryParams) (bool, error)
-	startRun         func(context.Context, webhook.StartRunParams) (uuid.UUID, bool, error)
-	createEndpoint   func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
-	updateEndpoint   func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
-	getEndpoint      func(context.Context, webhook.Scope, uuid.UUID) (webhook.EndpointRecord, error)
-	listEndpoints    func(context.Context, webhook.ListEndpointsParams) ([]webhook.EndpointRecord, error)
-	changedEndpoints func(context.Context, int64, int) ([]webhook.EndpointRecord, int64, error)
-	getEvent         func(context.Context, webhook.Scope, uuid.UUID) (webhook.EventStatus, error)
-	getDelivery      func(context.Context, webhook.Scope, uuid.UUID) (webhook.Delivery, error)
-	listDeliveries   func(context.Context, webhook.ListDeliveriesParams) ([]webhook.Delivery, error)
-	listAttempts     func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
-	heartbeat        func(context.Context, webhook.HeartbeatParams) ([]uuid.UUID, error)
-	leave            func(context.Context, uuid.UUID) error
-	saveHealth       func(context.Context, []webhook.EndpointHealth) error
-	loadHealth       func(context.Context, webhook.LoadHealthParams) ([]webhook.EndpointHealth, error)
-	takeProbes       func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
-	now              func(context.Context) (time.Time, error)
-	checkSchema      func(context.Context) error
-	listCounters     func(context.Context, webhook.ListCountersParams) ([]webhook.DayCounters, error)
-	maintain         func(context.Context, webhook.MaintainParams) error
-	takeDuty         func(context.Context, webhook.DutyParams) (bool, error)
-	notify           func(context.Context, webhook.Signal) error
-	listen           func(context.Context, func(), func(webhook.Signal)) error
+	insertEvents       func(context.Context, memTx, []webhook.EventRecord) ([]webhook.EnqueueResult, error)
+	fanOut             func(context.Context, webhook.FanOutParams) (webhook.FanOutResult, error)
+	ready              func(context.Context, webhook.ReadyParams) ([]webhook.ReadyLane, error)
+	claim              func(context.Context, webhook.ClaimParams) ([]webhook.Claimed, error)
+	renew              func(context.Context, webhook.RenewParams) ([]uuid.UUID, error)
+	record             func(context.Context, webhook.RecordParams) (webhook.RecordResult, error)
+	cancelDeliveries   func(context.Context, webhook.CancelDeliveriesParams) (int, error)
+	cancelDelivery     func(context.Context, webhook.CancelDeliveryParams) (bool, error)
+	hastenDelivery     func(context.Context, webhook.HastenDeliveryParams) (bool, error)
+	startRun           func(context.Context, webhook.StartRunParams) (uuid.UUID, bool, error)
+	createReplayJob    func(context.Context, webhook.ReplayJobRecord) error
+	getReplayJob       func(context.Context, webhook.Scope, uuid.UUID) (webhook.ReplayJobRecord, error)
+	listReplayJobs     func(context.Context, webhook.ListReplayJobsParams) ([]webhook.ReplayJobRecord, error)
+	cancelReplayJob    func(context.Context, webhook.CancelReplayJobParams) (bool, error)
+	finishedDeliveries func(context.Context, webhook.FinishedDeliveriesParams) (webhook.ReplayPage, error)
+	storedEvents       func(context.Context, webhook.StoredEventsParams) (webhook.ReplayPage, error)
+	takeReplayJob      func(context.Context, webhook.TakeReplayJobParams) (webhook.ReplayWork, bool, error)
+	advanceReplayJob   func(context.Context, webhook.AdvanceReplayJobParams) (int, bool, error)
+	createEndpoint     func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
+	updateEndpoint     func(context.Context, webhook.EndpointRecord) (webhook.EndpointRecord, error)
+	getEndpoint        func(context.Context, webhook.Scope, uuid.UUID) (webhook.EndpointRecord, error)
+	listEndpoints      func(context.Context, webhook.ListEndpointsParams) ([]webhook.EndpointRecord, error)
+	changedEndpoints   func(context.Context, int64, int) ([]webhook.EndpointRecord, int64, error)
+	getEvent           func(context.Context, webhook.Scope, uuid.UUID) (webhook.EventStatus, error)
+	getDelivery        func(context.Context, webhook.Scope, uuid.UUID) (webhook.Delivery, error)
+	listDeliveries     func(context.Context, webhook.ListDeliveriesParams) ([]webhook.Delivery, error)
+	listAttempts       func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
+	heartbeat          func(context.Context, webhook.HeartbeatParams) ([]uuid.UUID, error)
+	leave              func(context.Context, uuid.UUID) error
+	saveHealth         func(context.Context, []webhook.EndpointHealth) error
+	loadHealth         func(context.Context, webhook.LoadHealthParams) ([]webhook.EndpointHealth, error)
+	takeProbes         func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
+	now                func(context.Context) (time.Time, error)
+	checkSchema        func(context.Context) error
+	listCounters       func(context.Context, webhook.ListCountersParams) ([]webhook.DayCounters, error)
+	maintain           func(context.Context, webhook.MaintainParams) error
+	takeDuty           func(context.Context, webhook.DutyParams) (bool, error)
+	notify             func(context.Context, webhook.Signal) error
+	listen             func(context.Context, func(), func(webhook.Signal)) error
 }
 
 func newStore() *store {
@@ -65,6 +73,8 @@ func newStore() *store {
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
 		ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
 		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, startRun: m.StartRun,
+		createReplayJob: m.CreateReplayJob, getReplayJob: m.GetReplayJob, listReplayJobs: m.ListReplayJobs, cancelReplayJob: m.CancelReplayJob,
+		finishedDeliveries: m.FinishedDeliveries, storedEvents: m.StoredEvents, takeReplayJob: m.TakeReplayJob, advanceReplayJob: m.AdvanceReplayJob,
 		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
 		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
 		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listAttempts: m.ListAttempts,
@@ -112,6 +122,38 @@ func (s *store) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryPara
 
 func (s *store) StartRun(ctx context.Context, p webhook.StartRunParams) (uuid.UUID, bool, error) {
 	return s.startRun(ctx, p)
+}
+
+func (s *store) CreateReplayJob(ctx context.Context, job webhook.ReplayJobRecord) error {
+	return s.createReplayJob(ctx, job)
+}
+
+func (s *store) GetReplayJob(ctx context.Context, scope webhook.Scope, id uuid.UUID) (webhook.ReplayJobRecord, error) {
+	return s.getReplayJob(ctx, scope, id)
+}
+
+func (s *store) ListReplayJobs(ctx context.Context, p webhook.ListReplayJobsParams) ([]webhook.ReplayJobRecord, error) {
+	return s.listReplayJobs(ctx, p)
+}
+
+func (s *store) CancelReplayJob(ctx context.Context, p webhook.CancelReplayJobParams) (bool, error) {
+	return s.cancelReplayJob(ctx, p)
+}
+
+func (s *store) FinishedDeliveries(ctx context.Context, p webhook.FinishedDeliveriesParams) (webhook.ReplayPage, error) {
+	return s.finishedDeliveries(ctx, p)
+}
+
+func (s *store) StoredEvents(ctx context.Context, p webhook.StoredEventsParams) (webhook.ReplayPage, error) {
+	return s.storedEvents(ctx, p)
+}
+
+func (s *store) TakeReplayJob(ctx context.Context, p webhook.TakeReplayJobParams) (webhook.ReplayWork, bool, error) {
+	return s.takeReplayJob(ctx, p)
+}
+
+func (s *store) AdvanceReplayJob(ctx context.Context, p webhook.AdvanceReplayJobParams) (int, bool, error) {
+	return s.advanceReplayJob(ctx, p)
 }
 
 func (s *store) CreateEndpoint(ctx context.Context, e webhook.EndpointRecord) (webhook.EndpointRecord, error) {
@@ -217,7 +259,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

@@ -112,6 +112,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"fan-out", join(fanOutTests[Tx](), giantTests[Tx](), matcherTests[Tx](), concurrentFanOutTests(h))},
 		{"deliveries", join(readyTests[Tx](), claimTests[Tx](), leaseTests[Tx](), recordTests[Tx](), cancelTests[Tx](), concurrentClaimTests[Tx]())},
 		{"actions", join(actionTests[Tx](), runTests[Tx]())},
+		{"replays", join(replayJobTests[Tx](), replayScanTests[Tx](), replayWorkTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
 		{"log", join(logTests[Tx](), attemptLogTests[Tx]())},
 		{"cluster", clusterTests[Tx]()},

@@ -1,0 +1,2 @@
+-- mode: transactional
+DROP TABLE {{prefix}}replay_job;
