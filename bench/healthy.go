@@ -245,6 +245,9 @@ func (t *townHall) measure(ctx context.Context, period time.Duration) error {
 	first, _ := t.between(struck, struck.Add(10*time.Second), end)
 	show("  the first 10 s of that", first, 0)
 	fmt.Printf("  requests hanging at the end: %d; load of the machine: %s\n", hanging, loadAverage())
+	if quantile(before, 0.5) > 10*answerTime {
+		fmt.Println("  The machine could not keep up when all were healthy, so the ratio says nothing: capacity fell after it was measured.")
+	}
 	fmt.Printf("ratio healthy_p99_with_5pct_at_30s %.2f  (target 1.15)\n",
 		quantile(after, 0.99).Seconds()/quantile(before, 0.99).Seconds())
 	return nil

@@ -55,7 +55,7 @@ func noisyTenant(w *world) {
 	}
 	w.dispatch(webhook.DispatcherConfig{MaxInFlight: 16})
 	w.warm(slices.Concat(others, noisy), append(slices.Clone(tenants), "noisy")...)
-	w.publish(60, "noisy")
+	w.publish(60*stretch, "noisy")
 	w.eventually("the import is under way", func() bool { return len(noisy[0].log(time.Time{})) > 3 })
 	began, sent := time.Now(), 0
 	w.every(200*time.Millisecond, 2*time.Second, func() { w.publish(1, tenants...); sent++ })
@@ -223,14 +223,14 @@ func firstOfTheMonth(w *world) {
 	tenants, receivers := w.crowd(10)
 	w.dispatch(webhook.DispatcherConfig{MaxInFlight: 20, MaxInFlightPerEndpoint: 4})
 	w.warm(receivers, tenants...)
-	w.publish(20, tenants...)
-	w.publish(100, tenants[0])
+	w.publish(20*stretch, tenants...)
+	w.publish(100*stretch, tenants[0])
 	w.eventually("all is delivered", func() bool {
 		n := 0
 		for _, r := range receivers {
 			n += len(r.log(time.Time{}))
 		}
-		return n == 22*len(tenants)+100
+		return n == (2+20*stretch)*len(tenants)+100*stretch
 	})
 	w.checkf(w.most() <= 20, "%d requests at once", w.most())
 	for _, r := range receivers {

@@ -271,9 +271,9 @@ func (w *world) ages(tenant string, by time.Duration) {
 	require.NoError(w.t, err)
 }
 
-// every does something in a rhythm, for a time.
+// every does something in a rhythm, for a time that the long run stretches.
 func (w *world) every(d, during time.Duration, do func()) {
-	for end := time.Now().Add(during); time.Now().Before(end); {
+	for end := time.Now().Add(stretch * during); time.Now().Before(end); {
 		next := time.Now().Add(d)
 		do()
 		pause(w.t.Context(), time.Until(next))
