@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/internal/machine"
 )
 
@@ -31,6 +32,7 @@ type orders struct {
 
 	Tenants  []string // take orders for these; none: take none
 	Dispatch bool
+	Circuits bool // with the default breaker, instead of none
 
 	Point point // where to end, or to wait; empty: nowhere
 	Nth   int   // at which passing of the point, from 1
@@ -76,6 +78,9 @@ func child(raw string) error {
 		},
 	})
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
 		return err
 	}
 	defer h.close()
@@ -88,7 +93,11 @@ func child(raw string) error {
 		}
 	}
 	if o.Dispatch {
-		err = h.run(ctx, quick())
+		cfg := quick()
+		if o.Circuits {
+			cfg.Breaker = webhook.BreakerConfig{}
+		}
+		err = h.run(ctx, cfg)
 	}
 	<-ctx.Done()
 	work.Wait()

@@ -192,7 +192,7 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 		return broken.most
 	}
 
-	first := w.start(orders{Dispatch: true})
+	first := w.start(orders{Dispatch: true, Circuits: true})
 	for range 10 {
 		w.takeOrderOf(broken.tenant)
 	}
@@ -207,7 +207,7 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 	sent := count()
 
 	// Thirty seconds is the circuit's first open time, and the jitter a fifth of it.
-	w.start(orders{Dispatch: true})
+	w.start(orders{Dispatch: true, Circuits: true})
 	for i := range 6 {
 		w.takeOrderOf(broken.tenant)
 		w.arrives(w.takeOrderOf(endpoints[1].tenant))

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -388,8 +389,35 @@ func (p *process) stop() {
 	require.True(p.w.t, p.cmd.ProcessState.Success(), "%v: %s", p.cmd.ProcessState, p.complaints())
 }
 
-// freeze stops the process as it stands; thaw lets it go on.
+// freeze stops the process as it stands; thaw lets it go on. A process that
+// stands still in the middle of a write would keep everybody else from an SQLite
+// file: such a moment is not chosen.
 func (p *process) freeze() {
+	p.w.t.Helper()
+	for {
+		p.signalStop()
+		if p.w.kind == onPostgres || writable(p.w.url) {
+			return
+		}
+		p.thaw()
+	}
+}
+
+// writable reports whether nobody holds the lock of an SQLite file.
+func writable(file string) bool {
+	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=busy_timeout(500)")
+	if err != nil {
+		return false
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(context.Background(), nil)
+	if err != nil {
+		return false
+	}
+	return tx.Rollback() == nil
+}
+
+func (p *process) signalStop() {
 	p.w.t.Helper()
 	require.NoError(p.w.t, p.cmd.Process.Signal(syscall.SIGSTOP))
 	p.w.eventually("the process stands still", func() bool {
