@@ -367,10 +367,11 @@ func TestTheQueueDoesNotGrowWithWhatHasGoneThrough(t *testing.T) {
 		}
 	}
 
-	last := len(queue) - 1
-	t.Logf("claim index %d KiB and queue %d KiB after %d deliveries, %d KiB and %d KiB after %d",
-		claimIndex[1]>>10, queue[1]>>10, 2*vacuumed, claimIndex[last]>>10, queue[last]>>10, total)
+	t.Logf("after %d deliveries the claim index had at most %d KiB and the queue %d KiB; at first %d and %d",
+		total, slices.Max(claimIndex)>>10, slices.Max(queue)>>10, claimIndex[0]>>10, queue[0]>>10)
 	assert.Zero(t, number(t, pool, `SELECT count(*) FROM webhook.delivery`))
-	assert.LessOrEqual(t, claimIndex[last], claimIndex[1]*5/4)
-	assert.LessOrEqual(t, queue[last], queue[1]*5/4)
+	// What is pending and what goes through between two vacuums needs room: some 40
+	// bytes a row in the claim index, and 400 in all.
+	assert.LessOrEqual(t, slices.Max(claimIndex), (window+vacuumed)*64)
+	assert.LessOrEqual(t, slices.Max(queue), (window+vacuumed)*640)
 }
