@@ -71,7 +71,7 @@ func (t *target) authInput() AuthInput {
 }
 
 // idempotencyKey is the same for every attempt and replay of an event to an
-// endpoint: the hex SHA-256 of "event id|endpoint id" (DESIGN.md §4).
+// endpoint: the hex SHA-256 of "event id|endpoint id" (docs/design.md §4).
 func idempotencyKey(event, endpoint string) string {
 	var text [36 + 1 + 36]byte
 	b := append(text[:0], event...)

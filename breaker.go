@@ -8,7 +8,7 @@ import (
 )
 
 // BreakerConfig says when an endpoint's circuit opens, for how long, and how
-// traffic returns. The zero value means the defaults (DESIGN.md §3). Every endpoint
+// traffic returns. The zero value means the defaults (docs/design.md §3). Every endpoint
 // has a circuit of its own.
 //
 // A closed circuit lets deliveries flow. An open one holds them until the open time

@@ -22,7 +22,7 @@ import (
 
 const (
 	// deadAfterBeats is how many heartbeats a dispatcher may miss before the
-	// others take its endpoints over (DESIGN.md §3: 2 s and 10 s).
+	// others take its endpoints over (docs/design.md §3: 2 s and 10 s).
 	deadAfterBeats = 5
 
 	// signalPause is the time in which signals to other dispatchers are gathered.

@@ -20,7 +20,7 @@ const (
 
 // databaseClock tells the database's time: what that was when it was last read,
 // and what has passed since. So dispatchers whose clocks are wrong, or are set
-// while they run, agree on what is due and whose lease is over (DESIGN.md §2).
+// while they run, agree on what is due and whose lease is over (docs/design.md §2).
 // With an injected Clock there is nothing to read.
 type databaseClock struct {
 	core    *core

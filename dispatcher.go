@@ -14,7 +14,7 @@ import (
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// Defaults of [DispatcherConfig] (DESIGN.md §2 and §3).
+// Defaults of [DispatcherConfig] (docs/design.md §2 and §3).
 const (
 	DefaultGracePeriod            = 15 * time.Second
 	DefaultHeartbeatInterval      = 2 * time.Second

@@ -28,7 +28,7 @@ const (
 	maxPatterns         = 100
 	maxDescriptionBytes = 1024
 	maxFilterBytes      = 16 << 10
-	maxEndpointTimeout  = 30 * time.Second // DESIGN.md §2
+	maxEndpointTimeout  = 30 * time.Second // docs/design.md §2
 	maxEndpointInFlight = 10_000
 	maxEndpointRate     = 1e6
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/outhook/webhook/internal/matcher"
 )
 
-// Defaults and limits of secret rotation (DESIGN.md §5).
+// Defaults and limits of secret rotation (docs/design.md §5).
 const (
 	// DefaultSecretOverlap is how long a secret that was rotated out goes on
 	// signing beside the new one.

@@ -11,7 +11,7 @@ import (
 	"github.com/outhook/webhook/internal/matcher"
 )
 
-// What one fan-out transaction does at most (DESIGN.md §2).
+// What one fan-out transaction does at most (docs/design.md §2).
 const (
 	fanOutEvents     = 1000
 	fanOutDeliveries = 1000

@@ -12,7 +12,7 @@ import (
 
 // IsolationConfig says how far a [Dispatcher] keeps endpoints, hosts and tenants
 // from delaying one another, beyond the caps in [DispatcherConfig]. Its zero value
-// means the defaults, which are those of DESIGN.md §3. Where a field says so, a
+// means the defaults, which are those of docs/design.md §3. Where a field says so, a
 // negative value turns the rule off.
 type IsolationConfig struct {
 	// BacklogFloor is the part of an endpoint's slots that goes to its oldest

@@ -10,10 +10,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// MaxEventsPerCall is how many events one [Hooks.EnqueueMany] takes (DESIGN.md §2).
+// MaxEventsPerCall is how many events one [Hooks.EnqueueMany] takes (docs/design.md §2).
 const MaxEventsPerCall = 10_000
 
-// Limits of an event's fields, in bytes (DESIGN.md §2).
+// Limits of an event's fields, in bytes (docs/design.md §2).
 const (
 	maxTypeBytes   = 128
 	maxTenantBytes = 128

@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// Batching of results (DESIGN.md §2): they are written within flushDelay or at
+// Batching of results (docs/design.md §2): they are written within flushDelay or at
 // maxBatch, whichever comes first.
 const (
 	flushDelay = 18 * time.Millisecond

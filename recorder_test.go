@@ -80,7 +80,7 @@ func TestResultsAreWrittenTogetherAndSoon(t *testing.T) {
 		for range 300 {
 			r.add(result())
 		}
-		time.Sleep(20 * time.Millisecond) // virtual; the bound of DESIGN.md §2
+		time.Sleep(20 * time.Millisecond) // virtual; the bound of docs/design.md §2
 		synctest.Wait()
 		assert.Equal(t, 300, s.recorded())
 		assert.Len(t, s.batches, 1)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Defaults of [RetentionPolicy] (DESIGN.md §4).
+// Defaults of [RetentionPolicy] (docs/design.md §4).
 const (
 	DefaultRetentionDead       = 30 * day
 	DefaultRetentionDeliveries = 7 * day

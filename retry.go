@@ -56,7 +56,7 @@ type RetrySchedule struct {
 
 // DefaultRetrySchedule makes 16 attempts over 72 hours: at once, then after 5 s,
 // 30 s, 2 m, 10 m, 30 m, 1 h, 2 h, 4 h, 6 h, 8 h and five times 10 h, each ±20 %
-// (DESIGN.md §4).
+// (docs/design.md §4).
 func DefaultRetrySchedule() RetrySchedule {
 	return RetrySchedule{
 		Delays: []time.Duration{

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// maxRetryAfter caps what a receiver may ask for (DESIGN.md §4).
+// maxRetryAfter caps what a receiver may ask for (docs/design.md §4).
 const maxRetryAfter = time.Hour
 
 // retryAfter returns how long a response asks to be left alone: the value of

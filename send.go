@@ -130,7 +130,7 @@ func (r *run) mayStart(lease Lease, timeout time.Duration) error {
 	return nil
 }
 
-// judge decides what follows from a request (DESIGN.md §4).
+// judge decides what follows from a request (docs/design.md §4).
 func (r *run) judge(c *Claimed, lease Lease, started time.Time, res egress.Result) sent {
 	now := r.d.clock.now()
 	a := attemptOf(c, started, &res)

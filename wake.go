@@ -8,7 +8,7 @@ import (
 
 // wakeSteps are the delays after Enqueue at which dispatchers are woken. The
 // library cannot see the host's commit: most commits are over after the first,
-// slow ones after the last, and polling covers the rest (DESIGN.md §2).
+// slow ones after the last, and polling covers the rest (docs/design.md §2).
 var wakeSteps = [...]time.Duration{5 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond}
 
 // notifyInterval is the shortest time between two signals to other processes.

@@ -150,7 +150,7 @@ type Delivery struct {
 // are not counted, use up no retry, and the next attempt has the same number.
 type ErrorClass string
 
-// The error classes (DESIGN.md §4). Customers may see them; the detail behind
+// The error classes (docs/design.md §4). Customers may see them; the detail behind
 // them is for operators.
 const (
 	ClassNone      ErrorClass = ""

@@ -11,7 +11,7 @@ import (
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// A large installation (DESIGN.md §10).
+// A large installation (docs/design.md §10).
 const (
 	manyEndpoints = 40_000
 	manyTenants   = 10_000

@@ -14,8 +14,8 @@ const (
 	// the connection, so it is more than what is kept; an endless body costs no more.
 	MaxRead = 16 << 10
 
-	excerptBytes        = 1 << 10 // DESIGN.md §7
-	successExcerptBytes = 64      // DESIGN.md §1
+	excerptBytes        = 1 << 10 // docs/design.md §7
+	successExcerptBytes = 64      // docs/design.md §1
 	maxLocation         = 2 << 10
 	maxRetryAfter       = 128
 )

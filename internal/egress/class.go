@@ -15,7 +15,7 @@ import (
 // may see it, and it never tells one refused address from another.
 type Class string
 
-// The classes of DESIGN.md §4. ClassNone is success; ClassProxy is a fault of the
+// The classes of docs/design.md §4. ClassNone is success; ClassProxy is a fault of the
 // operator's egress proxy, which is never charged to an endpoint.
 const (
 	ClassNone      Class = ""

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Time limits of one attempt (DESIGN.md §2 and §7).
+// Time limits of one attempt (docs/design.md §2 and §7).
 const (
 	DefaultTimeout     = 10 * time.Second
 	MaxTimeout         = 30 * time.Second

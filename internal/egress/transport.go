@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Defaults of [TransportConfig], from DESIGN.md §7 unless said otherwise.
+// Defaults of [TransportConfig], from docs/design.md §7 unless said otherwise.
 const (
 	DefaultConnectTimeout   = 3 * time.Second
 	DefaultTLSTimeout       = 5 * time.Second
@@ -22,7 +22,7 @@ const (
 	DefaultIdleTimeout      = 30 * time.Second // below the 60 s and more of common load balancers
 	DefaultMaxConnAge       = 10 * time.Minute
 	DefaultMaxIdle          = 1024
-	DefaultMaxIdlePerTarget = 20 // the default cap of requests in flight per host, DESIGN.md §3
+	DefaultMaxIdlePerTarget = 20 // the default cap of requests in flight per host, docs/design.md §3
 )
 
 // maxTLSPools bounds the connection pools of endpoints with TLS options of their own.

@@ -1,5 +1,5 @@
 // Package filter compiles and evaluates the conditions that an endpoint may put on an
-// event's payload (DESIGN.md §2.2). A filter is a JSON object:
+// event's payload (docs/design.md §2.2). A filter is a JSON object:
 //
 //	{
 //	  "status": "paid",

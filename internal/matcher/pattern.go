@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// MaxTypeBytes is the longest event type (DESIGN.md §2.1). A pattern is that long plus
+// MaxTypeBytes is the longest event type (docs/design.md §2.1). A pattern is that long plus
 // its wildcard.
 const MaxTypeBytes = 128
 

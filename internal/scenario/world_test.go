@@ -346,7 +346,7 @@ func count(b bool) int {
 	return 0
 }
 
-// schedule is the default retry schedule of DESIGN.md §4.
+// schedule is the default retry schedule of docs/design.md §4.
 var schedule = []time.Duration{
 	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour,
 	4 * time.Hour, 6 * time.Hour, 8 * time.Hour, 10 * time.Hour, 10 * time.Hour, 10 * time.Hour, 10 * time.Hour, 10 * time.Hour,

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Config holds the numbers of DESIGN.md §3. The zero value means the defaults;
+// Config holds the numbers of docs/design.md §3. The zero value means the defaults;
 // where a field says so, a negative value turns the rule off.
 type Config struct {
 	// AdaptiveFloor is the lowest rate, in requests per second, that the
@@ -108,11 +108,11 @@ type Config struct {
 	ThrottleFor time.Duration
 
 	// ThrottleMax is the longest time for which one 429 holds an endpoint back,
-	// Retry-After included. Zero means one hour (DESIGN.md §4).
+	// Retry-After included. Zero means one hour (docs/design.md §4).
 	ThrottleMax time.Duration
 }
 
-// Mechanisms is a set of the mechanisms of DESIGN.md §3.
+// Mechanisms is a set of the mechanisms of docs/design.md §3.
 type Mechanisms uint32
 
 // The mechanisms that [Config.Off] can switch off.

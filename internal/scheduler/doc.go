@@ -1,6 +1,6 @@
 // Package scheduler decides which endpoints may have how many deliveries
 // claimed now, so that no endpoint, host or tenant delays another and none is
-// made worse (DESIGN.md §3).
+// made worse (docs/design.md §3).
 //
 // The package is pure: it does no I/O, starts no goroutine, reads no clock
 // (every call gets now) and knows neither SQL nor HTTP. A [Scheduler] has one

@@ -139,7 +139,7 @@ type Attempt struct {
 	Probe bool
 }
 
-// Outcome sorts results by what they say about the endpoint (DESIGN.md §4).
+// Outcome sorts results by what they say about the endpoint (docs/design.md §4).
 type Outcome uint8
 
 // The outcomes.
@@ -189,7 +189,7 @@ type Change struct {
 }
 
 // Wait is why an endpoint's pending deliveries wait, in the words of
-// DESIGN.md §1.
+// docs/design.md §1.
 type Wait uint8
 
 // The reasons.

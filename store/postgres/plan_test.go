@@ -31,7 +31,7 @@ type history struct {
 }
 
 // The moderate history is enough for the planner to prefer indexes; the long one
-// is what DESIGN.md asks for (`make test-long`).
+// is what docs/design.md asks for (`make test-long`).
 var (
 	moderate = history{endpoints: 2_000, finished: 40_000, parked: 10_000, due: 10_000, outbox: 3_000}
 	long     = history{endpoints: 2_000, finished: 1_000_000, parked: 100_000, due: 10_000, outbox: 3_000}

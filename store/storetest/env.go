@@ -15,7 +15,7 @@ import (
 	"github.com/outhook/webhook"
 )
 
-// leaseTime is how long the suite's leases run (DESIGN.md §2.3).
+// leaseTime is how long the suite's leases run (docs/design.md §2.3).
 const leaseTime = 90 * time.Second
 
 // plenty is a limit that is not meant to be reached.
