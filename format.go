@@ -306,3 +306,52 @@ func (p EgressProxy) MarshalJSON() ([]byte, error) {
 		TargetFaultStatus []int  `json:"TargetFaultStatus"`
 	}{origin(p.URL), p.TargetFaultStatus})
 }
+
+// Format leaves the request, which is an opaque document here, out of whatever prints
+// the job.
+func (r ReplayJobRecord) Format(f fmt.State, _ rune) { write(f, r) }
+
+// LogValue leaves the request out, for log/slog.
+func (r ReplayJobRecord) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("id", r.ID.String()),
+		slog.String("endpoint", r.EndpointID.String()),
+		slog.String("tenant", r.Tenant),
+		slog.String("state", string(r.State)),
+		slog.Int("matched", r.Matched),
+		slog.Int("handled", r.Handled),
+		slog.Int("created", r.Created),
+	)
+}
+
+// Format leaves the payload out of whatever prints the candidate.
+func (c ReplayCandidate) Format(f fmt.State, _ rune) { write(f, c) }
+
+// LogValue leaves the payload out, for log/slog.
+func (c ReplayCandidate) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("cursor", c.Cursor.String()),
+		slog.Any("event", c.Event),
+		slog.String("state", string(c.State)),
+	)
+}
+
+// Format leaves the candidates out of whatever prints the page.
+func (p ReplayPage) Format(f fmt.State, _ rune) { write(f, p) }
+
+// LogValue counts the candidates, for log/slog.
+func (p ReplayPage) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.Int("candidates", len(p.Candidates)),
+		slog.String("next", p.Next.String()),
+		slog.Bool("more", p.More),
+	)
+}
+
+// Format prints the job as it prints alone.
+func (w ReplayWork) Format(f fmt.State, _ rune) { write(f, w) }
+
+// LogValue shows the job as it shows alone, for log/slog.
+func (w ReplayWork) LogValue() slog.Value {
+	return slog.GroupValue(slog.Any("job", w.Job), slog.Int("waiting", w.Waiting))
+}

@@ -24,6 +24,8 @@ import (
 // exportedStructs has the exported struct types of the package by name. A new one with a
 // field that may hold a payload or a credential must be added, and so be looked at.
 var exportedStructs = map[string]any{
+	"AdvanceReplayJobParams": AdvanceReplayJobParams{}, "ReplayCandidate": ReplayCandidate{},
+	"ReplayJobRecord": ReplayJobRecord{}, "ReplayPage": ReplayPage{}, "ReplayWork": ReplayWork{}, "TakeReplayJobParams": TakeReplayJobParams{},
 	"AllowRule": AllowRule{}, "Attempt": Attempt{}, "AttemptReport": AttemptReport{}, "AuthInput": AuthInput{},
 	"BreakerConfig": BreakerConfig{}, "CancelDeliveriesParams": CancelDeliveriesParams{}, "Claimed": Claimed{},
 	"ClaimParams": ClaimParams{}, "ClaimRequest": ClaimRequest{}, "Config": Config{}, "Delivery": Delivery{},
