@@ -371,7 +371,9 @@ func TestTheQueueDoesNotGrowWithWhatHasGoneThrough(t *testing.T) {
 		total, slices.Max(claimIndex)>>10, slices.Max(queue)>>10, claimIndex[0]>>10, queue[0]>>10)
 	assert.Zero(t, number(t, pool, `SELECT count(*) FROM webhook.delivery`))
 	// What is pending and what goes through between two vacuums needs room: some 40
-	// bytes a row in the claim index, and 400 in all.
+	// bytes a row in the claim index, and 400 in all. A long snapshot, as ANALYZE
+	// takes one, may keep a vacuum from its work, which leaves it to the next. Of all
+	// that went through, each row would need twice as much.
 	assert.LessOrEqual(t, slices.Max(claimIndex), (window+vacuumed)*64)
-	assert.LessOrEqual(t, slices.Max(queue), (window+vacuumed)*640)
+	assert.LessOrEqual(t, slices.Max(queue), (window+vacuumed)*1280)
 }
