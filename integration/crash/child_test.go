@@ -27,18 +27,19 @@ const childEnv = "WEBHOOK_CRASH_CHILD"
 
 // orders is what a process does.
 type orders struct {
-	Kind, URL string
-	Number    int
+	Kind   string `json:"kind"`
+	URL    string `json:"url"`
+	Number int    `json:"number"`
 
-	Tenants  []string // take orders for these; none: take none
-	Dispatch bool
-	Circuits bool // with the default breaker, instead of none
+	Tenants  []string `json:"tenants"` // take orders for these; none: take none
+	Dispatch bool     `json:"dispatch"`
+	Circuits bool     `json:"circuits"` // with the default breaker, instead of none
 
-	Point point // where to end, or to wait; empty: nowhere
-	Nth   int   // at which passing of the point, from 1
-	Hold  bool  // wait there for a line on standard input instead of ending
+	Point point `json:"point"` // where to end, or to wait; empty: nowhere
+	Nth   int   `json:"nth"`   // at which passing of the point, from 1
+	Hold  bool  `json:"hold"`  // wait there for a line on standard input instead of ending
 
-	ClockOffset time.Duration
+	ClockOffset time.Duration `json:"clockOffset"`
 }
 
 func TestMain(m *testing.M) {
@@ -84,7 +85,6 @@ func child(raw string) error {
 		return err
 	}
 	defer h.close()
-	fmt.Println("ready")
 
 	var work sync.WaitGroup
 	if len(o.Tenants) > 0 {

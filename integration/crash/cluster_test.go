@@ -1,7 +1,6 @@
 package crash_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -212,6 +211,6 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 		w.takeOrderOf(broken.tenant)
 		w.arrives(w.takeOrderOf(endpoints[1].tenant))
 		pause(t.Context(), time.Second)
-		assert.Equal(t, sent, count(), fmt.Sprintf("after %d s", i))
+		assert.Equal(t, sent, count(), "after %d s", i)
 	}
 }

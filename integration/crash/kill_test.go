@@ -1,7 +1,6 @@
 package crash_test
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -192,6 +191,6 @@ func (k *killer) check(committed map[uuid.UUID]bool) {
 	}
 	assert.Len(k.t, events, len(committed), "one event per order")
 	assert.Positive(k.t, k.takeovers, "no lease was taken over: nothing was tested")
-	k.t.Log(fmt.Sprintf("%s: %d kills, %d orders, %d requests in flight at a kill, %d duplicates, %d takeovers",
-		k.kind, len(k.inFlight), len(committed), bound, duplicates, k.takeovers))
+	k.t.Logf("%s: %d kills, %d orders, %d requests in flight at a kill, %d duplicates, %d takeovers",
+		k.kind, len(k.inFlight), len(committed), bound, duplicates, k.takeovers)
 }

@@ -238,10 +238,9 @@ type process struct {
 	stdin  io.WriteCloser
 	ended  chan struct{}
 
-	mu    sync.Mutex // protects what it said
-	err   bytes.Buffer
-	ready bool
-	hits  []string
+	mu   sync.Mutex // protects what it said
+	err  bytes.Buffer
+	hits []string
 }
 
 // start starts a process.
@@ -279,10 +278,6 @@ func (p *process) listen(out io.Reader) {
 	for lines.Scan() {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		switch word {
-		case "ready":
-			p.mu.Lock()
-			p.ready = true
-			p.mu.Unlock()
 		case "hit":
 			p.mu.Lock()
 			p.hits = append(p.hits, rest)
@@ -310,12 +305,6 @@ func (p *process) complaints() string {
 	return p.err.String()
 }
 
-func (p *process) isReady() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.ready
-}
-
 // hit returns the ids that the process had in its hands at its point.
 func (p *process) hit() ([]uuid.UUID, bool) {
 	p.mu.Lock()
@@ -324,7 +313,7 @@ func (p *process) hit() ([]uuid.UUID, bool) {
 		return nil, false
 	}
 	var ids []uuid.UUID
-	for _, id := range strings.Split(p.hits[0], ",") {
+	for id := range strings.SplitSeq(p.hits[0], ",") {
 		ids = append(ids, uuid.MustParse(id))
 	}
 	return ids, true
@@ -453,10 +442,12 @@ func (w *world) drained() map[uuid.UUID]bool {
 		for _, r := range w.received() {
 			delete(missing, r.order)
 		}
-		require.Empty(c, len(missing), "committed orders that nobody was told of")
+		untold := len(missing)
+		require.Zero(c, untold, "committed orders that nobody was told of")
 		left, err := w.host.unfinished(w.t.Context())
 		require.NoError(c, err)
-		require.Empty(c, len(left), "deliveries that are stuck")
+		stuck := len(left)
+		require.Zero(c, stuck, "deliveries that are stuck")
 	}, patience, 50*time.Millisecond)
 	return committed
 }
