@@ -84,17 +84,17 @@ type TenantLimits struct {
 }
 
 func (c *IsolationConfig) validate() *InvalidError {
-	share := func(field string, v float64, most float64) *InvalidError {
-		if math.IsNaN(v) || v > most {
-			return invalid(field, fmt.Sprintf("is %v, over %v", v, most))
+	share := func(field string, v float64) *InvalidError {
+		if math.IsNaN(v) || v > 1 {
+			return invalid(field, fmt.Sprintf("is %v, over 1", v))
 		}
 		return nil
 	}
 	for _, err := range []*InvalidError{
-		share("BacklogFloor", c.BacklogFloor, 1),
-		share("ReplayShare", c.ReplayShare, 1),
-		share("RetryShare", c.RetryShare, 1),
-		share("SlowShare", c.SlowShare, 1),
+		share("BacklogFloor", c.BacklogFloor),
+		share("ReplayShare", c.ReplayShare),
+		share("RetryShare", c.RetryShare),
+		share("SlowShare", c.SlowShare),
 	} {
 		if err != nil {
 			return err

@@ -108,9 +108,19 @@ func (r *run) giveJobBack(ctx context.Context, job *ReplayJobRecord, token uuid.
 	now := r.d.clock.now()
 	// An error leaves the job to its lease. The pause lets other jobs pass one that
 	// cannot be worked on.
-	_, _, _ = r.core.backend.AdvanceReplayJob(ctx, AdvanceReplayJobParams{
+	_, _, err := r.core.backend.AdvanceReplayJob(ctx, AdvanceReplayJobParams{
 		Now: now, JobID: job.ID, Token: token, Cursor: job.Cursor, DueAt: now.Add(replayPause), State: ReplayRunning,
 	})
+	if err != nil {
+		r.core.log.DebugContext(ctx, "webhook: replay job left to its lease", "job", job.ID, "error", err)
+	}
+}
+
+// readReplayRequest returns what the job was asked for; false when it is not what
+// this package writes.
+func readReplayRequest(job *ReplayJobRecord) (request ReplayJobRequest, ok bool) {
+	ok = json.Unmarshal(job.Request, &request) == nil
+	return request, ok
 }
 
 // replayBatch decides what the next step of a job is.
@@ -121,8 +131,8 @@ func (r *run) replayBatch(ctx context.Context, work *ReplayWork, now time.Time) 
 		step.State, step.Reason = ReplayFailed, reason
 		return step
 	}
-	var request ReplayJobRequest
-	if err := json.Unmarshal(job.Request, &request); err != nil {
+	request, ok := readReplayRequest(job)
+	if !ok {
 		return fail("the request cannot be read"), nil
 	}
 	if work.Waiting >= replayWaiting {

@@ -25,6 +25,8 @@ type Store[Tx any] interface {
 
 // Backend is the part of a [Store] that does not depend on the host's
 // transaction type: what a [Dispatcher] and the admin handler work on.
+//
+//nolint:interfacebloat // it is composed of roles, each of a few methods
 type Backend interface {
 	FanOutStore
 	DeliveryStore

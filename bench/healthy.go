@@ -118,7 +118,9 @@ func newTown(ctx context.Context, pool *pgxpool.Pool) (*townHall, error) {
 func (t *townHall) close() error {
 	t.hooks.Close()
 	err := t.server.Close()
-	<-t.served
+	if served := <-t.served; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
 

@@ -29,7 +29,8 @@ func everyMethod(t *testing.T, store *sqlite.Store, db *sql.DB) {
 	}
 	for _, events := range [][]webhook.EventRecord{
 		newEvents(300, "acme"), newEvents(1, "acme"), newEvents(2, "nobody"),
-		{newEvent("acme", "key")}, {newEvent("acme", "key"), newEvent("acme", "other")},
+		{newEvent("acme", "key")},
+		{newEvent("acme", "key"), newEvent("acme", "other")},
 	} {
 		require.NoError(t, enqueue(ctx, store, db, events...))
 	}

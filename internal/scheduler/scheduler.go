@@ -183,7 +183,6 @@ func (s *Scheduler) settleLane(e *endpoint, lane Lane, asked, got int) {
 	e.again[lane] = false
 }
 
-//nolint:revive // a conversion, not a flag
 func boolInt(b bool) int {
 	if b {
 		return 1

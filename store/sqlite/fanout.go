@@ -273,7 +273,7 @@ func (f *fanOut) flush(ctx context.Context, c *sql.Conn) error {
 	if n == 0 {
 		return nil
 	}
-	text := f.s.sql(insertDelivery) + repeat(deliveryRow, n) + f.s.sql(orSkipDelivery) //nolint:gosec // constants only
+	text := f.s.sql(insertDelivery) + repeat(deliveryRow, n) + f.s.sql(orSkipDelivery)
 	if _, err := c.ExecContext(ctx, text, f.pending...); err != nil {
 		return err
 	}

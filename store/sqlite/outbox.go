@@ -99,7 +99,7 @@ func (in *inserter) prepare(ctx context.Context) (statements, error) {
 		{in.s.sql(insertKey), &in.key},
 		{in.s.sql(insertEvent) + placeholders(eventsPerInsert, eventColumns), &in.batch},
 	} {
-		st, err := in.tx.PrepareContext(ctx, p.text) //nolint:sqlclosecheck // closed with all the others
+		st, err := in.tx.PrepareContext(ctx, p.text)
 		if err != nil {
 			return all, err
 		}

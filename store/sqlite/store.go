@@ -125,7 +125,7 @@ type statements []*sql.Stmt
 func (s *Store) prepareAll(ctx context.Context, c *sql.Conn, queries ...query) (statements, error) {
 	var all statements
 	for _, q := range queries {
-		st, err := c.PrepareContext(ctx, s.sql(q)) //nolint:sqlclosecheck // closed with all the others
+		st, err := c.PrepareContext(ctx, s.sql(q))
 		if err != nil {
 			all.close()
 			return nil, err
