@@ -20,8 +20,8 @@ const (
 	// when 1/claimShare of all slots is free, so that claims stay large: were there
 	// only one, slots that become free right after it began would wait for it and
 	// for the next.
-	maxClaims  = 3
-	claimShare = 4
+	maxClaims  = 2
+	claimShare = 2
 
 	// claimPatience is how long a busy dispatcher waits for that share of its slots
 	// to become free before it claims for fewer: each claim costs the database the

@@ -114,24 +114,42 @@ func (r *recorder) run(ctx context.Context, stop <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		}
-		r.drain(ctx)
+		r.drainFull(ctx)
+	}
+}
+
+// drainFull writes one batch, and more while they are full. What came meanwhile
+// and fills none waits its time: written at once it would be many small batches.
+func (r *recorder) drainFull(ctx context.Context) {
+	for r.writeNext(ctx) && r.waiting() >= maxBatch {
+	}
+	if r.waiting() > 0 {
+		poke(r.filled) // add does so only for the first
 	}
 }
 
 // drain writes until nothing waits.
 func (r *recorder) drain(ctx context.Context) {
-	for {
-		batch := r.take()
-		if len(batch) == 0 {
-			return
-		}
-		if !r.write(ctx, batch) {
-			return
-		}
-		r.mu.Lock()
-		r.writing = 0
-		r.mu.Unlock()
+	for r.writeNext(ctx) {
 	}
+}
+
+// writeNext writes a batch; false means that there was none, or that ctx ended.
+func (r *recorder) writeNext(ctx context.Context) bool {
+	batch := r.take()
+	if len(batch) == 0 || !r.write(ctx, batch) {
+		return false
+	}
+	r.mu.Lock()
+	r.writing = 0
+	r.mu.Unlock()
+	return true
+}
+
+func (r *recorder) waiting() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.pending)
 }
 
 // write puts one batch into the database, however long that takes. It returns

@@ -24,6 +24,9 @@ func (c *cluster) cpuTime() (t cpuTime) {
 }
 
 func (t cpuTime) per(before cpuTime, units int) cpuTime {
+	if units <= 0 { // a period too short for any
+		return cpuTime{}
+	}
 	return cpuTime{own: (t.own - before.own) / time.Duration(units), server: (t.server - before.server) / time.Duration(units)}
 }
 
