@@ -21,8 +21,8 @@ import (
 )
 
 // riverFetchCooldown is the time between two fetches of jobs. River's default of 100 ms
-// would allow no more than 2,000 jobs per second with 200 workers; this is the value
-// with which it was fastest.
+// allows no more than 2,000 jobs a second with 200 workers; below 5 ms little is gained
+// (docs/performance.md has the sweep).
 const riverFetchCooldown = 5 * time.Millisecond
 
 // newRiver migrates River's schema in the pool's database and returns a client; with
