@@ -102,23 +102,10 @@ func (f *fanOut) announce(endpoints []uuid.UUID, now time.Time) {
 // load fills the matcher before the first fan-out, in pages and outside of a
 // transaction; the fan-out then applies what has changed since.
 func (f *fanOut) load(ctx context.Context) error {
-	since := int64(-1)
-	for {
-		changed, revision, err := f.r.core.backend.ChangedEndpoints(ctx, since, registryPage)
-		if err != nil {
-			return fmt.Errorf("load endpoints: %w", err)
-		}
-		if len(changed) == registryPage {
-			revision = changed[len(changed)-1].Revision
-		}
-		if err := f.matcher.Apply(changed, revision); err != nil {
-			return err
-		}
-		since = revision
-		if len(changed) < registryPage {
-			return nil
-		}
+	if err := f.r.core.eachChanged(ctx, f.matcher.Revision(), f.matcher.Apply); err != nil {
+		return fmt.Errorf("load endpoints: %w", err)
 	}
+	return nil
 }
 
 // endpointMatcher is the [Matcher] of a dispatcher: an index in memory. It tells
@@ -152,7 +139,7 @@ func (m *endpointMatcher) Apply(endpoints []EndpointRecord, revision int64) erro
 // subscription is what the matcher needs to know of an endpoint.
 func subscription(rec *EndpointRecord) matcher.Endpoint {
 	e := matcher.Endpoint{ID: rec.ID, Tenant: rec.Tenant, Patterns: rec.Types}
-	if f := newTarget(*rec).options.Filter; len(f) > 0 {
+	if f := optionsOf(rec).Filter; len(f) > 0 {
 		// A filter that does not compile got into the database by another hand.
 		// Sending too much is visible; sending nothing would lose events.
 		if compiled, err := filter.Compile(f); err == nil {

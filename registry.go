@@ -88,17 +88,32 @@ func (r *registry) at(ctx context.Context, id uuid.UUID, revision int64) (*targe
 func (r *registry) refresh(ctx context.Context) error {
 	r.refreshing.Lock()
 	defer r.refreshing.Unlock()
+	return r.core.eachChanged(ctx, r.revision, func(changed []EndpointRecord, revision int64) error {
+		r.apply(changed)
+		r.revision = revision
+		return nil
+	})
+}
+
+// eachChanged hands on the endpoints that changed after a revision, page by page,
+// each with the revision that it reaches.
+func (c *core) eachChanged(ctx context.Context, since int64, apply func([]EndpointRecord, int64) error) error {
 	for {
-		changed, revision, err := r.core.backend.ChangedEndpoints(ctx, r.revision, registryPage)
+		changed, revision, err := c.backend.ChangedEndpoints(ctx, since, registryPage)
 		if err != nil {
 			return err
 		}
-		r.apply(changed)
-		if len(changed) < registryPage {
-			r.revision = revision
+		full := len(changed) == registryPage
+		if full {
+			revision = changed[registryPage-1].Revision
+		}
+		if err := apply(changed, revision); err != nil {
+			return err
+		}
+		if !full {
 			return nil
 		}
-		r.revision = changed[len(changed)-1].Revision
+		since = revision
 	}
 }
 
@@ -125,13 +140,17 @@ func (r *registry) apply(records []EndpointRecord) {
 }
 
 func newTarget(rec EndpointRecord) *target {
-	t := &target{record: rec, host: hostOf(rec.URL), id: rec.ID.String()}
-	// Unreadable options, which only a hand in the database can make, mean the
-	// defaults: better sent with those than not at all.
-	if json.Unmarshal(rec.Options, &t.options) != nil {
-		t.options = endpointOptions{}
+	return &target{record: rec, options: optionsOf(&rec), host: hostOf(rec.URL), id: rec.ID.String()}
+}
+
+// optionsOf reads an endpoint's options. Unreadable ones, which only a hand in the
+// database can make, mean the defaults: better sent with those than not at all.
+func optionsOf(rec *EndpointRecord) endpointOptions {
+	var o endpointOptions
+	if json.Unmarshal(rec.Options, &o) != nil {
+		return endpointOptions{}
 	}
-	return t
+	return o
 }
 
 // hostOf returns what endpoints on the same server share. A URL that cannot be
