@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -242,32 +243,71 @@ func circuitState(state string) []byte {
 
 func TestAnOpeningIsToldAndAClosingIsNot(t *testing.T) {
 	t.Parallel()
-	h := newHost(t)
-	c := newTally(t, 0)
-	other := newTally(t, 0)
-	e := h.endpoint(c.URL)
+	told := &openings{of: make(map[uuid.UUID]int)}
+	h := newHost(t, func(c *webhook.Config) { c.Logger = slog.New(told) })
+	c, other := newTally(t, 0), newTally(t, 0)
+	e, mark := h.endpoint(c.URL), h.endpoint(newTally(t, 0).URL)
 	h.endpoint(other.URL)
 	h.dispatch(webhook.DispatcherConfig{PollInterval: 10 * time.Millisecond})
-	h.settled(h.enqueue(paid(`{}`)), 2)
+	for _, d := range h.settled(h.enqueue(paid(`{}`)), 3) {
+		require.Equal(t, webhook.StateDelivered, d.State)
+	}
 
-	// Told of an opening it stops; when exactly, only its stopping tells. At first it
-	// may not be listening yet.
-	var held uuid.UUID
-	for until := time.Now().Add(10 * time.Second); len(h.in(held, webhook.StatePending)) == 0; {
-		require.Negative(t, time.Since(until), "it stops")
+	// At first it may not be listening yet: it is told until it knows. From then on
+	// the endpoint is left alone.
+	h.eventually("it takes the opening in", func() bool {
 		foreign{h, e}.says(circuitState("1"))
-		held = h.enqueue(paid(`{}`))
-		h.reaches(held, webhook.StateDelivered)
-	}
-	_, before := c.total()
+		return told.times(e.ID) > 0
+	})
+	held := h.enqueue(paid(`{}`))
+	h.reaches(held, webhook.StateDelivered) // at another endpoint
+	_, requests := c.total()
+	require.Equal(t, 1, requests)
 
-	foreign{h, e}.says(circuitState("0"))
+	// What it is told is taken in in order, so when it knows of the opening that was
+	// told after the closing, it knows of the closing.
+	h.eventually("it takes the closing in", func() bool {
+		foreign{h, e}.says(circuitState("0"))
+		foreign{h, mark}.says(circuitState("1"))
+		return told.times(mark.ID) > 0
+	})
 	for range 5 {
-		h.reaches(h.enqueue(paid(`{}`)), webhook.StateDelivered) // at the other endpoint
+		h.reaches(h.enqueue(paid(`{}`)), webhook.StateDelivered)
 	}
-	_, after := c.total()
-	assert.Equal(t, before, after, "a closing that is told changes nothing")
-	assert.Len(t, h.in(held, webhook.StatePending), 1)
+	_, requests = c.total()
+	assert.Equal(t, 1, requests, "a closing that is told changes nothing")
+	pending := h.in(held, webhook.StatePending)
+	assert.True(t, slices.ContainsFunc(pending, func(d webhook.Delivery) bool { return d.EndpointID == e.ID }))
+}
+
+// openings counts, from the log, the openings that a dispatcher was told of.
+type openings struct {
+	mu sync.Mutex
+	of map[uuid.UUID]int
+}
+
+func (o *openings) Enabled(context.Context, slog.Level) bool { return true }
+func (o *openings) WithAttrs([]slog.Attr) slog.Handler       { return o }
+func (o *openings) WithGroup(string) slog.Handler            { return o }
+func (o *openings) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "webhook: circuit open, as another dispatcher tells" {
+		return nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.Attrs(func(a slog.Attr) bool {
+		if id, ok := a.Value.Any().(uuid.UUID); ok {
+			o.of[id]++
+		}
+		return true
+	})
+	return nil
+}
+
+func (o *openings) times(id uuid.UUID) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.of[id]
 }
 
 // in lists the event's deliveries in a state.

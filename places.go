@@ -182,7 +182,10 @@ func (l *loop) takeHealth(health []loadedHealth) {
 		case ok && snap.At.After(p.stored):
 			// What another dispatcher found out since. That it saw a circuit close
 			// changes nothing here.
-			l.sched.Told(now, h.EndpointID, snap.Circuit)
+			if l.sched.Told(now, h.EndpointID, snap.Circuit) {
+				l.r.core.log.Warn("webhook: circuit open, as another dispatcher tells", "endpoint", h.EndpointID,
+					"until", snap.Circuit.OpenUntil)
+			}
 			p.stored = snap.At
 		}
 		l.countForeign(now, h, p)

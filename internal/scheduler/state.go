@@ -151,21 +151,23 @@ func (s *Scheduler) restoreCircuit(now time.Time, e *endpoint, snap CircuitSnaps
 	s.seenCircuit(e, e.circuit.View(now).State)
 }
 
-// Told takes over an opening that another process reports. A closing that is
-// reported changes nothing: each process must see its own success.
-func (s *Scheduler) Told(now time.Time, id ID, snap CircuitSnapshot) {
+// Told takes over an opening that another process reports, and reports whether it
+// was news. A closing that is reported changes nothing: each process must see its
+// own success.
+func (s *Scheduler) Told(now time.Time, id ID, snap CircuitSnapshot) (opened bool) {
 	e := s.endpoints[id]
 	if e == nil || snap.State == Closed || snap.OpenUntil.IsZero() {
-		return
+		return false
 	}
 	if e.circuit != nil {
 		own := e.circuit.Snapshot(now)
 		if own.State != Closed && !snap.OpenUntil.After(own.OpenUntil) {
-			return
+			return false
 		}
 	}
 	s.restoreCircuit(now, e, snap)
 	s.place(now, e)
+	return true
 }
 
 // Totals are the scheduler's figures for metrics.
