@@ -63,7 +63,7 @@ type cluster struct {
 
 	mu     sync.Mutex // protects the work below, which the goroutines take from it
 	toLoad map[uuid.UUID]struct{}
-	toSave map[uuid.UUID]EndpointHealth
+	toSave map[uuid.UUID]HealthRecord
 	toTell map[Signal]map[uuid.UUID]struct{}
 
 	load, save, tell chan struct{} // cap 1 each: there is work
@@ -74,7 +74,7 @@ func newCluster(r *run) *cluster {
 		r:      r,
 		id:     uuid.New(),
 		toLoad: make(map[uuid.UUID]struct{}),
-		toSave: make(map[uuid.UUID]EndpointHealth),
+		toSave: make(map[uuid.UUID]HealthRecord),
 		toTell: make(map[Signal]map[uuid.UUID]struct{}),
 		load:   make(chan struct{}, 1),
 		save:   make(chan struct{}, 1),
@@ -229,7 +229,7 @@ func (c *cluster) loadAll(ctx context.Context) error {
 		loaded := make([]loadedHealth, len(health))
 		for i, h := range health {
 			id := h.EndpointID
-			loaded[i] = loadedHealth{EndpointHealth: h, own: max(before[id], after[id])}
+			loaded[i] = loadedHealth{HealthRecord: h, own: max(before[id], after[id])}
 		}
 		c.r.loop.healthLoaded(loaded)
 	}
@@ -237,7 +237,7 @@ func (c *cluster) loadAll(ctx context.Context) error {
 
 // loadedHealth is what the store knows of an endpoint.
 type loadedHealth struct {
-	EndpointHealth
+	HealthRecord
 
 	own int // of Leased, those of this dispatcher
 }
@@ -259,7 +259,7 @@ func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot) {
 		return
 	}
 	c.mu.Lock()
-	c.toSave[id] = EndpointHealth{EndpointID: id, UpdatedAt: snap.At, State: state}
+	c.toSave[id] = HealthRecord{EndpointID: id, UpdatedAt: snap.At, State: state}
 	c.mu.Unlock()
 	poke(c.save)
 }
@@ -270,7 +270,7 @@ func (c *cluster) saveAll(ctx context.Context) error {
 		if len(batch) == 0 {
 			return nil
 		}
-		health := make([]EndpointHealth, 0, len(batch))
+		health := make([]HealthRecord, 0, len(batch))
 		for _, h := range batch {
 			health = append(health, h)
 		}

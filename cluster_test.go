@@ -227,7 +227,7 @@ type foreign struct {
 func (f foreign) says(state []byte) {
 	f.h.t.Helper()
 	ctx := f.h.t.Context()
-	require.NoError(f.h.t, f.h.store.SaveHealth(ctx, []webhook.EndpointHealth{
+	require.NoError(f.h.t, f.h.store.SaveHealth(ctx, []webhook.HealthRecord{
 		{EndpointID: f.e.ID, UpdatedAt: time.Now(), State: state},
 	}))
 	raw := base64.RawURLEncoding.EncodeToString(f.e.ID[:])

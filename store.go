@@ -578,12 +578,12 @@ type ClusterStore interface {
 
 	// SaveHealth stores what is known about endpoints, each unless something
 	// with a later UpdatedAt is stored already. An endpoint occurs once in a call.
-	SaveHealth(ctx context.Context, health []EndpointHealth) error
+	SaveHealth(ctx context.Context, health []HealthRecord) error
 
 	// LoadHealth returns what is stored about p.Endpoints and how many of their
 	// deliveries are under a lease that is valid at p.Now; one entry for each
 	// endpoint, in any order, with a zero UpdatedAt where nothing is stored.
-	LoadHealth(ctx context.Context, p LoadHealthParams) ([]EndpointHealth, error)
+	LoadHealth(ctx context.Context, p LoadHealthParams) ([]HealthRecord, error)
 
 	// TakeProbes takes the right to send the one request that tests an endpoint
 	// with an open circuit, for each of p.Endpoints, until p.Until, unless
@@ -600,9 +600,9 @@ type HeartbeatParams struct {
 	Dispatcher uuid.UUID
 }
 
-// EndpointHealth is what one dispatcher leaves to the next one that takes an
+// HealthRecord is what one dispatcher leaves to the next one that takes an
 // endpoint over.
-type EndpointHealth struct {
+type HealthRecord struct {
 	EndpointID uuid.UUID
 	UpdatedAt  time.Time
 	// State is a JSON document, written and read by this package alone.

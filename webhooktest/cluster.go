@@ -15,14 +15,14 @@ var _ webhook.ClusterStore = (*Store)(nil)
 // cluster is what dispatchers share.
 type cluster struct {
 	beats  map[uuid.UUID]time.Time // dispatcher → last heard of
-	health map[uuid.UUID]webhook.EndpointHealth
+	health map[uuid.UUID]webhook.HealthRecord
 	probes map[uuid.UUID]time.Time // endpoint → until when the probe is taken
 }
 
 func newCluster() cluster {
 	return cluster{
 		beats:  map[uuid.UUID]time.Time{},
-		health: map[uuid.UUID]webhook.EndpointHealth{},
+		health: map[uuid.UUID]webhook.HealthRecord{},
 		probes: map[uuid.UUID]time.Time{},
 	}
 }
@@ -53,7 +53,7 @@ func (s *Store) Leave(ctx context.Context, dispatcher uuid.UUID) error {
 }
 
 // SaveHealth implements [webhook.ClusterStore].
-func (s *Store) SaveHealth(ctx context.Context, health []webhook.EndpointHealth) error {
+func (s *Store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range health {
@@ -70,10 +70,10 @@ func (s *Store) SaveHealth(ctx context.Context, health []webhook.EndpointHealth)
 }
 
 // LoadHealth implements [webhook.ClusterStore].
-func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	loaded := make([]webhook.EndpointHealth, 0, len(p.Endpoints))
+	loaded := make([]webhook.HealthRecord, 0, len(p.Endpoints))
 	for _, id := range p.Endpoints {
 		h := s.cluster.health[id]
 		h.EndpointID = id

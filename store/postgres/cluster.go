@@ -93,7 +93,7 @@ func (s *core) Leave(ctx context.Context, dispatcher uuid.UUID) error {
 }
 
 // SaveHealth implements [webhook.ClusterStore].
-func (s *core) SaveHealth(ctx context.Context, health []webhook.EndpointHealth) error {
+func (s *core) SaveHealth(ctx context.Context, health []webhook.HealthRecord) error {
 	if len(health) == 0 {
 		return nil
 	}
@@ -110,13 +110,13 @@ func (s *core) SaveHealth(ctx context.Context, health []webhook.EndpointHealth) 
 }
 
 // LoadHealth implements [webhook.ClusterStore].
-func (s *core) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+func (s *core) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
 	if len(p.Endpoints) == 0 {
 		return nil, nil
 	}
-	loaded := make([]webhook.EndpointHealth, 0, len(p.Endpoints))
+	loaded := make([]webhook.HealthRecord, 0, len(p.Endpoints))
 	err := collect(ctx, s.db, &s.sql.loadHealth, func(r rows) error {
-		var h webhook.EndpointHealth
+		var h webhook.HealthRecord
 		var updated *time.Time
 		if err := r.Scan(&h.EndpointID, &updated, &h.State, &h.Leased); err != nil {
 			return err

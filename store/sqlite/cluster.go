@@ -81,7 +81,7 @@ func (s *Store) Leave(ctx context.Context, dispatcher uuid.UUID) error {
 }
 
 // SaveHealth implements [webhook.ClusterStore].
-func (s *Store) SaveHealth(ctx context.Context, health []webhook.EndpointHealth) error {
+func (s *Store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) error {
 	if len(health) == 0 {
 		return nil
 	}
@@ -101,8 +101,8 @@ func (s *Store) SaveHealth(ctx context.Context, health []webhook.EndpointHealth)
 }
 
 // LoadHealth implements [webhook.ClusterStore].
-func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
-	var loaded []webhook.EndpointHealth
+func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
+	var loaded []webhook.HealthRecord
 	err := s.read(ctx, "loading endpoints' health", func(ctx context.Context) error {
 		conn, err := s.db.Conn(ctx)
 		if err != nil {
@@ -114,7 +114,7 @@ func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]w
 			return err
 		}
 		defer st.close()
-		loaded = make([]webhook.EndpointHealth, len(p.Endpoints))
+		loaded = make([]webhook.HealthRecord, len(p.Endpoints))
 		for i, id := range p.Endpoints {
 			loaded[i].EndpointID = id
 			if err := loadHealth(ctx, st, &loaded[i], micros(p.Now)); err != nil {
@@ -127,7 +127,7 @@ func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]w
 }
 
 // loadHealth reads one endpoint's; st are selectHealth and selectLeased.
-func loadHealth(ctx context.Context, st statements, h *webhook.EndpointHealth, now int64) error {
+func loadHealth(ctx context.Context, st statements, h *webhook.HealthRecord, now int64) error {
 	rows, err := st[0].QueryContext(ctx, blob(h.EndpointID))
 	err = scanAll(rows, err, func(rows *sql.Rows) error {
 		var updated int64

@@ -22,9 +22,9 @@ func eachHeartbeat(change func(alive []uuid.UUID) []uuid.UUID) func(*store) {
 }
 
 // eachHealth makes LoadHealth return something else.
-func eachHealth(change func(*webhook.EndpointHealth)) func(*store) {
+func eachHealth(change func(*webhook.HealthRecord)) func(*store) {
 	return func(s *store) {
-		s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+		s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
 			loaded, err := s.Store.LoadHealth(ctx, p)
 			for i := range loaded {
 				change(&loaded[i])
@@ -55,14 +55,14 @@ func brokenCluster() []broken {
 		{"keeps a dispatcher that left", func(s *store) {
 			s.leave = func(context.Context, uuid.UUID) error { return nil }
 		}, []string{"a dispatcher that leaves is forgotten at once"}},
-		{"re-encodes the state", eachHealth(func(h *webhook.EndpointHealth) {
+		{"re-encodes the state", eachHealth(func(h *webhook.HealthRecord) {
 			h.State = bytes.ReplaceAll(h.State, []byte(" "), nil)
 		}), []string{"health is stored byte for byte, the latest wins"}},
 		{"lets what is older win", func(s *store) {
-			s.saveHealth = func(ctx context.Context, health []webhook.EndpointHealth) error {
+			s.saveHealth = func(ctx context.Context, health []webhook.HealthRecord) error {
 				for _, h := range health {
 					h.UpdatedAt = time.Now()
-					if err := s.Store.SaveHealth(ctx, []webhook.EndpointHealth{h}); err != nil {
+					if err := s.Store.SaveHealth(ctx, []webhook.HealthRecord{h}); err != nil {
 						return err
 					}
 				}
@@ -70,13 +70,13 @@ func brokenCluster() []broken {
 			}
 		}, []string{"health is stored byte for byte, the latest wins"}},
 		{"leaves out what is not stored", func(s *store) {
-			s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+			s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
 				loaded, err := s.Store.LoadHealth(ctx, p)
-				return slices.DeleteFunc(loaded, func(h webhook.EndpointHealth) bool { return h.UpdatedAt.IsZero() }), err
+				return slices.DeleteFunc(loaded, func(h webhook.HealthRecord) bool { return h.UpdatedAt.IsZero() }), err
 			}
 		}, []string{"nothing stored is a zero time", "valid leases are counted, whoever has them"}},
 		{"counts leases that are over", func(s *store) {
-			s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+			s.loadHealth = func(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
 				p.Now = time.Time{}
 				return s.Store.LoadHealth(ctx, p)
 			}

@@ -54,8 +54,8 @@ type store struct {
 	listAttempts       func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
 	heartbeat          func(context.Context, webhook.HeartbeatParams) ([]uuid.UUID, error)
 	leave              func(context.Context, uuid.UUID) error
-	saveHealth         func(context.Context, []webhook.EndpointHealth) error
-	loadHealth         func(context.Context, webhook.LoadHealthParams) ([]webhook.EndpointHealth, error)
+	saveHealth         func(context.Context, []webhook.HealthRecord) error
+	loadHealth         func(context.Context, webhook.LoadHealthParams) ([]webhook.HealthRecord, error)
 	takeProbes         func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
 	now                func(context.Context) (time.Time, error)
 	checkSchema        func(context.Context) error
@@ -192,11 +192,11 @@ func (s *store) Leave(ctx context.Context, dispatcher uuid.UUID) error {
 	return s.leave(ctx, dispatcher)
 }
 
-func (s *store) SaveHealth(ctx context.Context, health []webhook.EndpointHealth) error {
+func (s *store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) error {
 	return s.saveHealth(ctx, health)
 }
 
-func (s *store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.EndpointHealth, error) {
+func (s *store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]webhook.HealthRecord, error) {
 	return s.loadHealth(ctx, p)
 }
 

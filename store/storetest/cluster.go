@@ -43,15 +43,15 @@ func clusterTests[Tx any]() []test[Tx] {
 		}),
 		on("health is stored byte for byte, the latest wins", func(e *env[Tx], s webhook.ClusterStore) {
 			id, other := uuid.UUID{1}, uuid.UUID{2}
-			e.must(s.SaveHealth(e.ctx, []webhook.EndpointHealth{
+			e.must(s.SaveHealth(e.ctx, []webhook.HealthRecord{
 				{EndpointID: id, UpdatedAt: e.now, State: []byte(`{"n": 1.50}`)},
 				{EndpointID: other, UpdatedAt: e.now, State: []byte(`{}`)},
 			}), "save")
-			e.must(s.SaveHealth(e.ctx, []webhook.EndpointHealth{{EndpointID: id, UpdatedAt: e.at(-time.Second), State: []byte(`{"old":true}`)}}), "save what is older")
+			e.must(s.SaveHealth(e.ctx, []webhook.HealthRecord{{EndpointID: id, UpdatedAt: e.at(-time.Second), State: []byte(`{"old":true}`)}}), "save what is older")
 			got := e.health(s, id)
 			e.sameBytes([]byte(`{"n": 1.50}`), got.State, "state")
 			e.equal(e.now, got.UpdatedAt, "time of the state")
-			e.must(s.SaveHealth(e.ctx, []webhook.EndpointHealth{{EndpointID: id, UpdatedAt: e.at(time.Second), State: []byte(`{"n":2}`)}}), "save what is newer")
+			e.must(s.SaveHealth(e.ctx, []webhook.HealthRecord{{EndpointID: id, UpdatedAt: e.at(time.Second), State: []byte(`{"n":2}`)}}), "save what is newer")
 			e.sameBytes([]byte(`{"n":2}`), e.health(s, id).State, "state")
 			e.sameBytes([]byte(`{}`), e.health(s, other).State, "state of the other")
 		}),
@@ -81,7 +81,7 @@ func clusterTests[Tx any]() []test[Tx] {
 			held := e.probe(e.db.Connect(e.t).(webhook.ClusterStore), e.at(time.Second), e.at(100*time.Second), id, other)
 			e.equal(map[uuid.UUID]time.Time{id: until}, held, "held by the first")
 			e.equal(0, len(e.probe(s, until, e.at(200*time.Second), id)), "held when its time is over")
-			e.must(s.SaveHealth(e.ctx, []webhook.EndpointHealth{{EndpointID: id, UpdatedAt: until, State: []byte(`{}`)}}), "save")
+			e.must(s.SaveHealth(e.ctx, []webhook.HealthRecord{{EndpointID: id, UpdatedAt: until, State: []byte(`{}`)}}), "save")
 			e.equal(0, len(e.probe(s, until, e.at(200*time.Second), id)), "held after it was given back")
 		}),
 		on("of many that want the probe at once one gets it", func(e *env[Tx], s webhook.ClusterStore) {
@@ -109,7 +109,7 @@ func (e *env[Tx]) beat(s webhook.ClusterStore, id uuid.UUID, at time.Time) []uui
 	return alive
 }
 
-func (e *env[Tx]) health(s webhook.ClusterStore, id uuid.UUID) webhook.EndpointHealth {
+func (e *env[Tx]) health(s webhook.ClusterStore, id uuid.UUID) webhook.HealthRecord {
 	e.t.Helper()
 	loaded, err := s.LoadHealth(e.ctx, webhook.LoadHealthParams{Now: e.now, Endpoints: []uuid.UUID{id}})
 	e.must(err, "load health")
