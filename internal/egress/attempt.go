@@ -36,6 +36,7 @@ type attempt struct {
 	firstByte atomic.Bool
 	gotConn   atomic.Bool
 	guarded   atomic.Bool
+	refused   atomic.Pointer[opError] // why nothing may be written any more
 	retired   atomic.Bool // the connection was too old, and closed before it was used
 	reused    atomic.Bool
 	timeUp    atomic.Bool
@@ -129,17 +130,25 @@ func (a *attempt) onIdle(error) {
 	}
 }
 
-// beforeWrite reports why the request must not be written any more.
-func (a *attempt) beforeWrite() error {
+// mayWrite is asked before the request's first byte. What it answers is kept in
+// refused: net/http closes the connection of a write that failed, and may report what
+// its reader makes of that instead.
+func (a *attempt) mayWrite() error {
 	if a.gate != nil {
 		if err := a.gate(); err != nil {
-			return &opError{class: ClassCancelled, doing: "not sent", err: err}
+			return a.refuse(ClassCancelled, err)
 		}
 	}
 	if !time.Now().Before(a.deadline) {
-		return &opError{class: ClassTimeout, doing: "not sent", err: errTimeUp}
+		return a.refuse(ClassTimeout, errTimeUp)
 	}
 	return nil
+}
+
+func (a *attempt) refuse(c Class, err error) error {
+	refused := &opError{class: c, doing: "not sent", err: err}
+	a.refused.Store(refused)
+	return refused
 }
 
 func (a *attempt) onFirstByte() { a.firstByte.Store(true) }
@@ -161,6 +170,9 @@ func (a *attempt) limitBody(d time.Duration) {
 // connection: pooled, no byte of an answer, and neither time nor caller gone. Some
 // servers say goodbye in words; net/http then reports those as its error.
 func (a *attempt) resendable(r *Request, err error) bool {
+	if a.refused.Load() != nil {
+		return false
+	}
 	if a.retired.Load() {
 		return a.Err() == nil
 	}
@@ -180,6 +192,9 @@ func (a *attempt) again() {
 // its end looked like from where the request stood; only a fault that has nothing to
 // do with it keeps its own class.
 func (a *attempt) failure(ctx context.Context, err error) (Class, error) {
+	if refused := a.refused.Load(); refused != nil {
+		return refused.class, refused
+	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // a foreign transport's; it quotes the URL, query and all
 	}

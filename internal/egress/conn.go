@@ -58,7 +58,7 @@ func newConn(nc net.Conn, expires time.Time, v verdict) *conn {
 func (c *conn) Write(b []byte) (int, error) {
 	if x := c.armed.Swap(nil); x != nil {
 		if x.attempt != nil {
-			if err := x.attempt.beforeWrite(); err != nil {
+			if err := x.attempt.mayWrite(); err != nil {
 				return 0, err
 			}
 		}

@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/outhook/webhook/internal/egress"
 )
@@ -45,6 +47,34 @@ func TestARequestThatIsRefusedBeforeItIsWrittenNeverLeaves(t *testing.T) {
 			assert.EqualValues(t, 2, arrived.Load())
 		})
 	}
+}
+
+// net/http closes the connection of a refused write; its reader then fails as well, and
+// which of the two the caller hears of is chance.
+func TestARefusalIsNotTakenForADeadConnection(t *testing.T) {
+	t.Parallel()
+	srv := receiver(t, func(http.ResponseWriter, *http.Request) {})
+	tr := newTransport(t, loopback(), egress.TransportConfig{})
+	c, err := egress.NewClient(egress.ClientConfig{Guard: tr.Guard(), Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		resp, err := tr.RoundTrip(r)
+		if err != nil {
+			return nil, syscall.ECONNRESET // of the reader
+		}
+		return resp, nil
+	})})
+	require.NoError(t, err)
+	late, asked := errors.New("too late"), 0
+
+	assert.Equal(t, egress.ClassNone, post(t, c, srv.URL).Class)
+	res := c.Do(t.Context(), egress.Request{URL: srv.URL, Body: []byte("{}"), BeforeWrite: func() error {
+		asked++
+		return late
+	}})
+
+	assert.Equal(t, egress.ClassCancelled, res.Class)
+	assert.ErrorIs(t, res.Err, late)
+	assert.False(t, res.Resent)
+	assert.Equal(t, 1, asked)
 }
 
 func TestARequestIsNotWrittenAfterItsTime(t *testing.T) {
