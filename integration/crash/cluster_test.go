@@ -66,15 +66,23 @@ func (e *cappedEndpoint) take() (most int, senders map[int]int) {
 	return most, senders
 }
 
-// steady lets the members settle, then watches for a while.
+// steady lets the members settle, loads the endpoints, and watches them for a while
+// in which every process was heard of in time: one that this machine starves is taken
+// for dead, as it should be, and its endpoints change hands.
 func (w *world) steady(what string, endpoints []*cappedEndpoint, limit, processes int) {
 	w.t.Helper()
 	beat := quick().HeartbeatInterval
-	pause(w.t.Context(), steadyBeats*beat)
-	for _, e := range endpoints {
-		e.take()
+	for give := time.Now().Add(2 * patience); ; {
+		w.settle(processes)
+		w.load(2 * limit * len(endpoints))
+		for _, e := range endpoints {
+			e.take()
+		}
+		if w.undisturbed(6*beat, processes) {
+			break
+		}
+		require.True(w.t, time.Now().Before(give), "%s: the processes never come to rest", what)
 	}
-	pause(w.t.Context(), 6*beat)
 	sending, full := map[int]bool{}, 0
 	for _, e := range endpoints {
 		most, senders := e.take()
@@ -92,6 +100,46 @@ func (w *world) steady(what string, endpoints []*cappedEndpoint, limit, processe
 	assert.Greater(w.t, len(sending), 1, "%s: the endpoints are shared out", what)
 }
 
+// load takes orders for some of the tenants, more than can be sent to them at once.
+func (w *world) load(orders int) {
+	w.t.Helper()
+	for i := range orders {
+		w.takeOrderOf(w.tenants[i%4])
+	}
+}
+
+// settle waits until the members have been the same for a while.
+func (w *world) settle(processes int) {
+	w.t.Helper()
+	w.eventually("the members have settled", func() bool {
+		return w.undisturbed(steadyBeats*quick().HeartbeatInterval, processes)
+	})
+}
+
+// undisturbed watches the members for a while, and reports whether there were as many
+// as there are processes, none of which was silent for long.
+func (w *world) undisturbed(d time.Duration, processes int) bool {
+	const silent = 3 // heartbeats; others act on five, and the process itself on four
+	for end := time.Now().Add(d); time.Now().Before(end); {
+		began := time.Now()
+		heard, err := w.host.heardOf(w.t.Context())
+		require.NoError(w.t, err)
+		if len(heard) != processes {
+			return false
+		}
+		for _, at := range heard {
+			if time.Since(at) > silent*quick().HeartbeatInterval {
+				return false
+			}
+		}
+		pause(w.t.Context(), 20*time.Millisecond)
+		if time.Since(began) > quick().HeartbeatInterval {
+			return false // nobody watched
+		}
+	}
+	return true
+}
+
 // Three processes share the endpoints. One is killed, one stands still for longer
 // than its lease, and one joins, all under load. Nothing is lost, nothing is sent
 // twice but what was in flight at those moments, and each endpoint has one sender
@@ -100,16 +148,13 @@ func TestThreeProcessesKeepTheCapsThroughAKillAStopAndAJoin(t *testing.T) {
 	t.Parallel()
 	const limit = 3
 	w := newWorld(t, onPostgres, 0)
-	w.answerWithin(120 * time.Millisecond)
-	endpoints := w.cappedEndpoints(12, limit)
+	w.answerWithin(300 * time.Millisecond)
+	endpoints := w.cappedEndpoints(36, limit) // enough that chance leaves no process without one
 	o := orders{Dispatch: true, Tenants: w.tenants}
 	first, second, third := w.start(o), w.start(o), w.start(o)
 	w.eventually("all send", func() bool {
 		return len(w.receivedFrom(first.number)) > 5 && len(w.receivedFrom(second.number)) > 5 && len(w.receivedFrom(third.number)) > 5
 	})
-	for i := range 300 { // more than they can send at once
-		w.takeOrderOf(w.tenants[i%len(w.tenants)])
-	}
 	w.steady("three processes", endpoints, limit, 3)
 
 	killed := time.Now()

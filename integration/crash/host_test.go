@@ -44,7 +44,9 @@ type host struct {
 	// when think returns false.
 	order  func(ctx context.Context, id uuid.UUID, tenant string, think func() bool) error
 	orders func(ctx context.Context) (map[uuid.UUID]bool, error)
-	close  func()
+	// heardOf returns when each dispatcher was last heard of; on PostgreSQL only.
+	heardOf func(ctx context.Context) ([]time.Time, error)
+	close   func()
 }
 
 // options of a host.
@@ -103,6 +105,13 @@ func openPostgres(ctx context.Context, url string, o options) (*host, error) {
 		}
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		return idSet(ids), err
+	}
+	h.heardOf = func(ctx context.Context) ([]time.Time, error) {
+		rows, err := pool.Query(ctx, `SELECT seen_at FROM webhook.dispatcher`)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowTo[time.Time])
 	}
 	h.close = func() { hooks.Close(); pool.Close() }
 	_, err = pool.Exec(ctx, createOrders)
