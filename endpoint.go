@@ -108,6 +108,10 @@ type EndpointParams struct {
 	// [TenantLimits.EndpointRateLimit]; at most 1,000,000.
 	RateLimit float64
 
+	// Retry says how deliveries to this endpoint are retried. Zero means as
+	// [DispatcherConfig.Retry] says.
+	Retry EndpointRetry
+
 	// Secret signs the requests. Zero means that one is generated. Create and
 	// RotateSecret return it once; reads leave it zero.
 	Secret Secret
@@ -143,6 +147,7 @@ type EndpointUpdate struct {
 	MaxInFlight  *int
 	NewestFirst  *bool
 	RateLimit    *float64
+	Retry        *EndpointRetry // the zero value means DispatcherConfig.Retry
 	Timeout      *time.Duration
 	TLS          *EndpointTLS // the zero value takes the settings away
 
@@ -161,6 +166,7 @@ func (u EndpointUpdate) applyTo(p *EndpointParams) {
 	set(&p.MaxInFlight, u.MaxInFlight)
 	set(&p.NewestFirst, u.NewestFirst)
 	set(&p.RateLimit, u.RateLimit)
+	set(&p.Retry, u.Retry)
 	set(&p.Timeout, u.Timeout)
 	set(&p.TLS, u.TLS)
 	if u.Types != nil {
@@ -184,7 +190,10 @@ type endpointOptions struct {
 	MaxInFlight  int             `json:"max_in_flight,omitempty"`
 	NewestFirst  bool            `json:"newest_first,omitempty"`
 	RateLimit    float64         `json:"rate_limit,omitempty"`
+	Retry        EndpointRetry   `json:"retry,omitzero"`
 	TimeoutMS    int64           `json:"timeout_ms,omitempty"`
+	// Pauses are not among the settings; see pause.
+	Pauses []pause `json:"pauses,omitempty"`
 }
 
 // sealedSecret is one entry of the JSON document in EndpointRecord.Secrets.
@@ -222,6 +231,7 @@ func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 			MaxInFlight:  o.MaxInFlight,
 			NewestFirst:  o.NewestFirst,
 			RateLimit:    o.RateLimit,
+			Retry:        o.Retry,
 			Timeout:      time.Duration(o.TimeoutMS) * time.Millisecond,
 		},
 		State:          r.State,
@@ -256,7 +266,9 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 		MaxInFlight:  p.MaxInFlight,
 		NewestFirst:  p.NewestFirst,
 		RateLimit:    p.RateLimit,
+		Retry:        p.Retry,
 		TimeoutMS:    p.Timeout.Milliseconds(),
+		Pauses:       optionsOf(r).Pauses,
 	})
 	if err != nil {
 		return fmt.Errorf("write options of endpoint %s: %w", r.ID, err)

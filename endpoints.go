@@ -163,10 +163,10 @@ func (s *Endpoints) Disable(ctx context.Context, scope Scope, id uuid.UUID, reas
 // paused endpoint stays paused.
 func (s *Endpoints) Enable(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
 	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
-		if rec.State == EndpointDisabled {
-			putState(rec, EndpointActive, "")
+		if rec.State != EndpointDisabled {
+			return nil
 		}
-		return nil
+		return putState(rec, EndpointActive, "")
 	})
 }
 
@@ -264,17 +264,34 @@ func (s *Endpoints) setState(ctx context.Context, scope Scope, id uuid.UUID, to 
 		if rec.State == EndpointDisabled && to != EndpointDisabled {
 			return fmt.Errorf("make endpoint %s %s: %w", id, to, ErrEndpointDisabled)
 		}
-		putState(rec, to, reason)
-		return nil
+		return putState(rec, to, reason)
 	})
 }
 
-func putState(rec *EndpointRecord, to EndpointState, reason string) {
+func putState(rec *EndpointRecord, to EndpointState, reason string) error {
+	if rec.State == EndpointPaused && to != EndpointPaused {
+		if err := putPause(rec, pause{From: rec.StateChangedAt, To: rec.UpdatedAt}); err != nil {
+			return err
+		}
+	}
 	if rec.State != to {
 		rec.StateChangedAt = rec.UpdatedAt
 	}
 	rec.State = to
 	rec.StateReason = reason
+	return nil
+}
+
+// putPause remembers a pause that ended.
+func putPause(rec *EndpointRecord, p pause) error {
+	o := optionsOf(rec)
+	o.Pauses = withPause(o.Pauses, p)
+	options, err := json.Marshal(o)
+	if err != nil {
+		return fmt.Errorf("write options of endpoint %s: %w", rec.ID, err)
+	}
+	rec.Options = options
+	return nil
 }
 
 // change reads an endpoint, lets mutate alter the record, and writes it back.
@@ -365,6 +382,9 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 	// Written so that it refuses NaN.
 	if !(p.RateLimit >= 0 && p.RateLimit <= maxEndpointRate) {
 		return invalid("RateLimit", fmt.Sprintf("is %v, not 0 to %v", p.RateLimit, maxEndpointRate))
+	}
+	if err := p.Retry.check(); err != nil {
+		return err.in("Retry")
 	}
 	if p.Timeout < 0 || p.Timeout > maxEndpointTimeout {
 		return invalid("Timeout", "is "+p.Timeout.String()+", not 0 to "+maxEndpointTimeout.String())

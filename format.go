@@ -218,6 +218,7 @@ func (p EndpointParams) attrs() []slog.Attr {
 		slog.Int("max_in_flight", p.MaxInFlight),
 		slog.Bool("newest_first", p.NewestFirst),
 		slog.Float64("rate_limit", p.RateLimit),
+		slog.Any("retry", p.Retry),
 		slog.Any("secret", p.Secret),
 		slog.Any("tls", p.TLS),
 		slog.Duration("timeout", p.Timeout),
@@ -259,6 +260,9 @@ func (u EndpointUpdate) LogValue() slog.Value {
 	}
 	if u.RateLimit != nil {
 		attrs = append(attrs, slog.Float64("rate_limit", *u.RateLimit))
+	}
+	if u.Retry != nil {
+		attrs = append(attrs, slog.Any("retry", *u.Retry))
 	}
 	if u.Timeout != nil {
 		attrs = append(attrs, slog.Duration("timeout", *u.Timeout))

@@ -11,7 +11,10 @@ import (
 // as the default policy's answer.
 //
 // A policy that also has a method Validate() error, as those that ship have, is
-// asked by [Hooks.NewDispatcher] whether its settings make sense.
+// asked by [Hooks.NewDispatcher] whether its settings make sense. One that also has
+// a method RetryWindow() time.Duration is asked for how long after the beginning of a
+// run attempts may start, more than 0: past that the delivery is dead, even if none
+// could be made, because a circuit was open for instance.
 type RetryPolicy interface {
 	// Next returns when the next attempt is due, or false when the delivery is
 	// dead.
@@ -22,7 +25,8 @@ type RetryPolicy interface {
 type RetryInput struct {
 	// Now is when the latest attempt ended.
 	Now time.Time
-	// CreatedAt is when the delivery's run began.
+	// CreatedAt is when the delivery's run began, later by as long as its endpoint was
+	// paused since, up to [RetentionPolicy.Events]: so windows stand still meanwhile.
 	CreatedAt time.Time
 	// Attempts counts the attempts made, the latest included.
 	Attempts int
@@ -78,6 +82,9 @@ func (s RetrySchedule) Next(in RetryInput) (time.Time, bool) {
 	}
 	return withinWindow(in, spread(s.Delays[n], s.Jitter), s.Window)
 }
+
+// RetryWindow is Window.
+func (s RetrySchedule) RetryWindow() time.Duration { return s.Window }
 
 // Validate reports a field that makes no sense.
 func (s RetrySchedule) Validate() error {

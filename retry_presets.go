@@ -62,6 +62,12 @@ func (e ExponentialRetry) Next(in RetryInput) (time.Time, bool) {
 	return withinWindow(in, rand.N(bound+1), e.Window)
 }
 
+// RetryWindow is Window, or what zero means.
+func (e ExponentialRetry) RetryWindow() time.Duration {
+	orDuration(&e.Window, 24*time.Hour)
+	return e.Window
+}
+
 // Validate reports a field that makes no sense.
 func (e ExponentialRetry) Validate() error {
 	switch {
@@ -91,13 +97,20 @@ type strictRetry struct{ policy RetryPolicy }
 // Validate asks the wrapped policy.
 func (s strictRetry) Validate() error { return validateRetry(s.policy) }
 
+// RetryWindow is that of the wrapped policy.
+func (s strictRetry) RetryWindow() time.Duration { return retryWindow(s.policy) }
+
 func (s strictRetry) Next(in RetryInput) (time.Time, bool) {
-	switch in.Status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-	default:
-		if in.Status >= 400 && in.Status <= 499 {
-			return time.Time{}, false
-		}
+	if s.final(in.Status) {
+		return time.Time{}, false
 	}
 	return s.policy.Next(in)
+}
+
+func (strictRetry) final(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return status >= 400 && status <= 499
 }

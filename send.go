@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -71,6 +72,10 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	if !t.sendable() {
 		return sent{result: handedBack(c, lease, c.DueAt)}
 	}
+	if r.overdue(t, c, started) {
+		// What used the window up was no attempt of its own: a circuit, a rate.
+		return sent{result: Result{Lease: lease, State: StateDead, Reason: reasonWindow}}
+	}
 	timeout := r.timeout(t)
 	req, err := r.request(t, c, started, timeout)
 	if err != nil {
@@ -93,8 +98,33 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	if res.Status == http.StatusUnauthorized && r.core.auth != nil {
 		invalidateAuth(r.core.auth, t.authInput())
 	}
-	return r.judge(c, lease, started, res)
+	return r.judge(t, c, lease, started, res)
 }
+
+// reasonWindow ends deliveries whose window has passed.
+const reasonWindow = "the retry window has passed"
+
+// windowLeeway is how late an attempt may start that is due at the end of its window.
+const windowLeeway = time.Minute
+
+// overdue reports whether the window of a delivery has passed. One that was never
+// attempted may still be, once: that it had to wait until now is not its endpoint's
+// doing, and a rate limit drops nothing.
+func (r *run) overdue(t *target, c *Claimed, now time.Time) bool {
+	if c.Attempts == 0 {
+		return false
+	}
+	window := retryWindow(r.retryPolicy(t))
+	return window > 0 && now.After(r.began(t, c, now).Add(window+windowLeeway))
+}
+
+// began is when the delivery's run began, as far as its window is concerned.
+func (r *run) began(t *target, c *Claimed, now time.Time) time.Time {
+	return c.CreatedAt.Add(t.paused(c.CreatedAt, now, r.cfg.Retention.Events))
+}
+
+// retryPolicy is what decides on retries to the endpoint.
+func (r *run) retryPolicy(t *target) RetryPolicy { return t.options.Retry.policy(r.cfg.Retry) }
 
 // request builds the request of an attempt. A key management service or an
 // authorisation server that does not answer holds it up no longer than the
@@ -131,7 +161,7 @@ func (r *run) mayStart(lease Lease, timeout time.Duration) error {
 }
 
 // judge decides what follows from a request (docs/design.md §4).
-func (r *run) judge(c *Claimed, lease Lease, started time.Time, res egress.Result) sent {
+func (r *run) judge(t *target, c *Claimed, lease Lease, started time.Time, res egress.Result) sent {
 	now := r.d.clock.now()
 	a := attemptOf(c, started, &res)
 	switch a.Class {
@@ -162,16 +192,17 @@ func (r *run) judge(c *Claimed, lease Lease, started time.Time, res egress.Resul
 		s.outcome = scheduler.Blocked
 	}
 	s.retryAfter = retryAfter(a.Status, res.RetryAfter, now)
-	at, ok := r.nextAttempt(RetryInput{
+	policy := r.retryPolicy(t)
+	at, ok := r.nextAttempt(policy, RetryInput{
 		Now:        now,
-		CreatedAt:  c.CreatedAt,
+		CreatedAt:  r.began(t, c, now),
 		Attempts:   a.Number,
 		RetryAfter: s.retryAfter,
 		Status:     a.Status,
 		Class:      a.Class,
 	})
 	if !ok {
-		s.result.State, s.result.Reason = StateDead, "retries used up"
+		s.result.State, s.result.Reason = StateDead, deadReason(policy, a.Status)
 		return s
 	}
 	s.result.State, s.result.NextAttemptAt, s.result.Lane = StatePending, at, LaneRetry
@@ -181,15 +212,23 @@ func (r *run) judge(c *Claimed, lease Lease, started time.Time, res egress.Resul
 	return s
 }
 
+// deadReason says why a delivery gets no further attempt after an answer, or none.
+func deadReason(policy RetryPolicy, status int) string {
+	if p, ok := policy.(interface{ final(status int) bool }); ok && p.final(status) {
+		return "status " + strconv.Itoa(status) + " is final"
+	}
+	return "retries used up"
+}
+
 // nextAttempt asks the retry policy, and the default one if that panics.
-func (r *run) nextAttempt(in RetryInput) (at time.Time, ok bool) {
+func (r *run) nextAttempt(policy RetryPolicy, in RetryInput) (at time.Time, ok bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.core.log.Error("webhook: panic in the retry policy", "panic", fmt.Sprintf("%T", v))
 			at, ok = DefaultRetrySchedule().Next(in)
 		}
 	}()
-	return r.cfg.Retry.Next(in)
+	return policy.Next(in)
 }
 
 // handedBack makes a delivery due again without counting an attempt.
