@@ -1,0 +1,132 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook"
+)
+
+// maxEventBody is the largest body of an event: the payload, of which the library has
+// its own limit, and what stands around it.
+const maxEventBody = 20 << 20
+
+func (h *Handler) eventRoutes() []route {
+	one := "/api/events/{event_id}"
+	routes := []route{
+		{method: http.MethodGet, pattern: one, serve: getEvent, op: &operation{
+			id: "getEvent", tag: "events", summary: "An event, without its payload.", status: 200, response: eventShape{},
+		}},
+		{method: http.MethodGet, pattern: one + "/payload", serve: getEventPayload, op: &operation{
+			id: "getEventPayload", tag: "events", summary: "An event's payload, byte for byte.", status: 200, media: "application/octet-stream",
+		}},
+		{method: http.MethodPost, pattern: one + "/replay", mutates: true, serve: replayEvent, op: &operation{
+			id: "replayEvent", tag: "events", summary: "Send an event to an endpoint again, or for the first time.",
+			request: replayEventInput{}, status: 200, response: deliveryShape{}, problems: []int{409, 422},
+		}},
+	}
+	if h.enqueue != nil {
+		routes = append(routes, route{method: http.MethodPost, pattern: "/api/events", mutates: true, maxBody: maxEventBody, serve: enqueueEvent, op: &operation{
+			id: "enqueueEvent", tag: "events", summary: "Enqueue an event.", creates: true,
+			request: eventInput{}, status: 202, response: enqueuedShape{}, problems: []int{422},
+		}})
+	}
+	return routes
+}
+
+func getEvent(v *visit) error {
+	id, err := v.id("event_id")
+	if err != nil {
+		return err
+	}
+	e, err := v.view.Event(v.ctx(), id)
+	if err != nil {
+		return err
+	}
+	return v.writeJSON(http.StatusOK, eventOf(e))
+}
+
+// getEventPayload answers with the payload as a download: whatever it is, no browser
+// runs it.
+func getEventPayload(v *visit) error {
+	id, err := v.id("event_id")
+	if err != nil {
+		return err
+	}
+	e, err := v.view.Event(v.ctx(), id)
+	if err != nil {
+		return err
+	}
+	extension := ".bin"
+	if strings.HasPrefix(contentType(e.ContentType), "application/json") {
+		extension = ".json"
+	}
+	v.w.Header().Set("Content-Type", "application/octet-stream")
+	v.w.Header().Set("Content-Disposition", `attachment; filename="`+e.ID.String()+extension+`"`)
+	_, _ = v.w.Write(e.Payload)
+	return nil
+}
+
+// replayEventInput says whom an event is sent to again.
+type replayEventInput struct {
+	EndpointID uuid.UUID `json:"endpoint_id"`
+}
+
+func replayEvent(v *visit) error {
+	id, err := v.id("event_id")
+	if err != nil {
+		return err
+	}
+	var in replayEventInput
+	if err := v.readJSON(&in); err != nil {
+		return err
+	}
+	d, err := v.replayEvent(id, in.EndpointID)
+	if err != nil {
+		return err
+	}
+	return v.writeJSON(http.StatusOK, deliveryOf(d))
+}
+
+// eventInput is an event to be enqueued.
+type eventInput struct {
+	Tenant          field[string]   `json:"tenant" doc:"Whose event it is. Required of operators, fixed in the portal."`
+	Type            string          `json:"type" doc:"Such as invoice.paid."`
+	ResourceID      string          `json:"resource_id" doc:"What the event is about. At most 255 bytes."`
+	ResourceVersion int64           `json:"resource_version"`
+	IdempotencyKey  string          `json:"idempotency_key" doc:"As the header Idempotency-Key, which wins. At most 255 bytes."`
+	Payload         json.RawMessage `json:"payload" doc:"The bytes that are sent, exactly as they stand here."`
+}
+
+// enqueuedShape is the answer to an event.
+type enqueuedShape struct {
+	EventID   uuid.UUID `json:"event_id"`
+	Duplicate bool      `json:"duplicate" doc:"True when there was an event with the same idempotency key: event_id is its."`
+}
+
+func enqueueEvent(v *visit) error {
+	var in eventInput
+	if err := v.readJSON(&in); err != nil {
+		return err
+	}
+	if !v.principal.operator {
+		if in.Tenant.Set && in.Tenant.Value != v.principal.tenant {
+			return badField("tenant", "cannot be chosen here")
+		}
+		in.Tenant.Value = v.principal.tenant
+	}
+	if key := v.r.Header.Get("Idempotency-Key"); key != "" {
+		in.IdempotencyKey = key
+	}
+	res, err := v.enqueueEvent(webhook.Event{
+		Tenant: in.Tenant.Value, Type: in.Type, ResourceID: in.ResourceID, ResourceVersion: in.ResourceVersion,
+		IdempotencyKey: in.IdempotencyKey, Payload: in.Payload,
+	})
+	if err != nil {
+		return err
+	}
+	return v.writeJSON(http.StatusAccepted, enqueuedShape{EventID: res.EventID, Duplicate: res.Duplicate})
+}

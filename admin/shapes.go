@@ -1,0 +1,228 @@
+package admin
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook"
+)
+
+// The shapes of the JSON API: one for each thing, whoever asks. Doc tags go into the
+// OpenAPI document.
+
+// endpointShape is an endpoint. Header values, TLS keys and secrets are never in it,
+// but for the secret in the answer that makes it.
+type endpointShape struct {
+	ID             uuid.UUID             `json:"id"`
+	Tenant         string                `json:"tenant" doc:"Whose endpoint it is."`
+	URL            string                `json:"url" doc:"Where deliveries are posted to. Operators see … in the place of the query's values."`
+	Types          []string              `json:"types" doc:"Patterns of the event types that it gets: *, order.*, or an exact type."`
+	Description    string                `json:"description" doc:"For people."`
+	Filter         json.RawMessage       `json:"filter,omitempty" doc:"The condition that payloads must meet."`
+	HeaderNames    []string              `json:"header_names" doc:"The names of the headers sent with every request. Their values are never shown."`
+	AdaptiveRate   bool                  `json:"adaptive_rate"`
+	Burst          int                   `json:"burst" doc:"Requests that may go at once under rate_limit. 0: one second's worth."`
+	MaxInFlight    int                   `json:"max_in_flight" doc:"Cap of the requests in flight. 0: the dispatcher's."`
+	NewestFirst    bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
+	RateLimit      float64               `json:"rate_limit" doc:"Requests per second. 0: no limit of its own."`
+	TimeoutSeconds float64               `json:"timeout_seconds" doc:"Limit of each attempt. 0: the dispatcher's."`
+	TLS            *tlsShape             `json:"tls,omitempty" doc:"Certificates of its own."`
+	State          webhook.EndpointState `json:"state"`
+	StateReason    string                `json:"state_reason"`
+	StateChangedAt time.Time             `json:"state_changed_at"`
+	Secrets        []secretShape         `json:"secrets" doc:"The signing secrets in use, the current one first."`
+	Secret         string                `json:"secret,omitempty" doc:"The signing secret. Shown once, where it was made."`
+	Revision       int64                 `json:"revision" doc:"Grows with every change; the ETag is made of it."`
+	CreatedAt      time.Time             `json:"created_at"`
+	UpdatedAt      time.Time             `json:"updated_at"`
+}
+
+// secretShape tells of a signing secret without showing it.
+type secretShape struct {
+	ID        uuid.UUID `json:"id"`
+	Hint      string    `json:"hint" doc:"The prefix and the last four characters."`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"When a secret that was rotated out stops signing."`
+}
+
+// tlsShape is an endpoint's own certificates. The key is never shown.
+type tlsShape struct {
+	CertificatePEM string `json:"certificate_pem" doc:"The client certificate and the rest of its chain."`
+	RootCAsPEM     string `json:"root_cas_pem" doc:"The authorities that the endpoint's certificate must descend from."`
+}
+
+// endpoint is an endpoint as the visit may see it.
+func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
+	shape := endpointShape{
+		ID: e.ID, Tenant: e.Tenant, URL: v.url(e.URL), Types: e.Types, Description: e.Description, Filter: e.Filter,
+		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, Burst: e.Burst, MaxInFlight: e.MaxInFlight,
+		NewestFirst: e.NewestFirst, RateLimit: e.RateLimit, TimeoutSeconds: e.Timeout.Seconds(),
+		State: e.State, StateReason: e.StateReason, StateChangedAt: e.StateChangedAt,
+		Secrets: make([]secretShape, len(e.Secrets)), Revision: e.Revision, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
+	}
+	for i, s := range e.Secrets {
+		shape.Secrets[i] = secretShape{ID: s.ID, Hint: s.Hint, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
+	}
+	if !e.TLS.IsZero() {
+		shape.TLS = &tlsShape{CertificatePEM: string(e.TLS.CertificatePEM), RootCAsPEM: string(e.TLS.RootCAsPEM)}
+	}
+	return shape
+}
+
+// endpointWithSecret is an endpoint in the answer that made its secret.
+func (v *visit) endpointWithSecret(e webhook.Endpoint) endpointShape {
+	shape := v.endpoint(e)
+	shape.Secret = e.Secret.Reveal()
+	return shape
+}
+
+// auditedEndpoint is an endpoint in an audit record: of the URL there is what no
+// credential stands in.
+func (v *visit) auditedEndpoint(e webhook.Endpoint) endpointShape {
+	shape := v.endpoint(e)
+	shape.URL = origin(e.URL)
+	return shape
+}
+
+func headerNames(headers webhook.Headers) []string {
+	names := make([]string, 0, len(headers))
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// url is an endpoint's URL as the visit may see it. A customer's credential may stand
+// in the query: members own it, operators do not.
+func (v *visit) url(raw string) string {
+	if !v.principal.operator {
+		return raw
+	}
+	u, err := url.Parse(raw)
+	if err != nil || u.RawQuery == "" {
+		return raw
+	}
+	u.RawQuery = maskQuery(u.RawQuery)
+	return u.String()
+}
+
+// origin is a URL's scheme and host.
+func origin(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+}
+
+// eventShape is an event without its payload.
+type eventShape struct {
+	ID              uuid.UUID `json:"id"`
+	Tenant          string    `json:"tenant"`
+	Type            string    `json:"type"`
+	ResourceID      string    `json:"resource_id,omitempty"`
+	ResourceVersion int64     `json:"resource_version,omitempty"`
+	ContentType     string    `json:"content_type" doc:"The media type of the payload."`
+	PayloadBytes    int       `json:"payload_bytes" doc:"The size of the payload."`
+	CreatedAt       time.Time `json:"created_at"`
+	FannedOut       bool      `json:"fanned_out" doc:"False while it waits in the outbox."`
+	Unmatched       bool      `json:"unmatched" doc:"True when there was no endpoint to go to."`
+}
+
+func eventOf(e webhook.EventStatus) eventShape {
+	return eventShape{
+		ID: e.ID, Tenant: e.Tenant, Type: e.Type, ResourceID: e.ResourceID, ResourceVersion: e.ResourceVersion,
+		ContentType: contentType(e.ContentType), PayloadBytes: len(e.Payload), CreatedAt: e.CreatedAt,
+		FannedOut: e.FannedOut, Unmatched: e.Unmatched,
+	}
+}
+
+func contentType(kind string) string {
+	if kind == "" {
+		return "application/json"
+	}
+	return kind
+}
+
+// deliveryShape is a delivery.
+type deliveryShape struct {
+	ID            uuid.UUID             `json:"id"`
+	EventID       uuid.UUID             `json:"event_id"`
+	EndpointID    uuid.UUID             `json:"endpoint_id"`
+	Run           int                   `json:"run" doc:"0 for the first; each replay adds one."`
+	Tenant        string                `json:"tenant"`
+	EventType     string                `json:"event_type"`
+	State         webhook.DeliveryState `json:"state"`
+	Reason        string                `json:"reason,omitempty" doc:"Why a final delivery ended as it did."`
+	AttemptCount  int                   `json:"attempt_count"`
+	NextAttemptAt time.Time             `json:"next_attempt_at,omitzero" doc:"When a pending delivery is due."`
+	CreatedAt     time.Time             `json:"created_at"`
+	FinishedAt    time.Time             `json:"finished_at,omitzero"`
+	LastStatus    int                   `json:"last_status,omitempty" doc:"The HTTP status of the latest attempt."`
+	LastClass     webhook.ErrorClass    `json:"last_class,omitempty" doc:"What went wrong with the latest attempt."`
+	Attempts      []attemptShape        `json:"attempts,omitempty" doc:"The attempts, where one delivery is read."`
+}
+
+func deliveryOf(d webhook.Delivery) deliveryShape {
+	return deliveryShape{
+		ID: d.ID, EventID: d.EventID, EndpointID: d.EndpointID, Run: d.Run, Tenant: d.Tenant, EventType: d.EventType,
+		State: d.State, Reason: d.Reason, AttemptCount: d.Attempts, NextAttemptAt: d.NextAttemptAt, CreatedAt: d.CreatedAt,
+		FinishedAt: d.FinishedAt, LastStatus: d.LastStatus, LastClass: d.LastClass,
+	}
+}
+
+// attemptShape is one attempt of a delivery.
+type attemptShape struct {
+	Number          int                `json:"number"`
+	StartedAt       time.Time          `json:"started_at"`
+	LatencyMS       float64            `json:"latency_ms"`
+	Status          int                `json:"status,omitempty" doc:"The HTTP status; left out when no response came."`
+	Class           webhook.ErrorClass `json:"class,omitempty" doc:"What went wrong; left out when nothing did."`
+	Error           string             `json:"error,omitempty" doc:"The detail, for operators only."`
+	Location        string             `json:"location,omitempty" doc:"Where a redirect pointed. It is not followed."`
+	Excerpt         string             `json:"excerpt,omitempty" doc:"The beginning of the response's body: at most 1 KiB."`
+	ExcerptEncoding string             `json:"excerpt_encoding,omitempty" doc:"base64 for an excerpt that is no text."`
+	Truncated       bool               `json:"truncated" doc:"True when the body was longer than the excerpt."`
+	BodySHA256      string             `json:"body_sha256,omitempty" doc:"Of what was read of a 2xx response's body."`
+	Late            bool               `json:"late" doc:"True when the result came after the lease was lost: it changed nothing."`
+}
+
+// attempt is an attempt as the visit may see it. What names addresses is for operators.
+func (v *visit) attempt(a webhook.Attempt) attemptShape {
+	shape := attemptShape{
+		Number: a.Number, StartedAt: a.StartedAt, LatencyMS: float64(a.Latency.Microseconds()) / 1000, Status: a.Status,
+		Class: a.Class, Location: a.Location, Truncated: a.Truncated, BodySHA256: hex.EncodeToString(a.BodyHash), Late: a.Late,
+	}
+	if v.principal.operator {
+		shape.Error = a.Error
+	}
+	if utf8.Valid(a.Excerpt) {
+		shape.Excerpt = string(a.Excerpt)
+	} else {
+		shape.Excerpt, shape.ExcerptEncoding = base64.StdEncoding.EncodeToString(a.Excerpt), "base64"
+	}
+	return shape
+}
+
+// maskQuery replaces the values of a query.
+func maskQuery(query string) string {
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		name, _, ok := strings.Cut(pair, "=")
+		if !ok {
+			pairs[i] = "…"
+			continue
+		}
+		pairs[i] = name + "=…"
+	}
+	return strings.Join(pairs, "&")
+}
