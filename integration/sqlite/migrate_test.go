@@ -1,11 +1,14 @@
 package sqlite_test
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,6 +41,32 @@ func TestMigrateTurnsOnWriteAheadLogging(t *testing.T) {
 	assert.Equal(t, "wal", mode)
 }
 
+func TestMigrationStatusTellsWhatWasAppliedAndWhen(t *testing.T) {
+	t.Parallel()
+	db := open(t, newFile(t)+options)
+	store := sqlite.New(db)
+
+	before, err := store.MigrationStatus(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, store.MigrateTo(t.Context(), 2))
+	after, err := store.MigrationStatus(t.Context())
+	require.NoError(t, err)
+
+	assert.Equal(t, 0, before.Current)
+	assert.Equal(t, migrations, before.Latest)
+	assert.Equal(t, migrations, store.LatestVersion())
+	assert.Equal(t, 2, after.Current)
+	require.Len(t, after.Migrations, migrations)
+	assert.Equal(t, "initial", after.Migrations[0].Name)
+	assert.WithinDuration(t, time.Now(), after.Migrations[1].AppliedAt, time.Minute)
+	assert.Zero(t, after.Migrations[2].AppliedAt)
+	_, err = db.ExecContext(t.Context(), "INSERT INTO webhook_migration VALUES (99, 'from_the_future', 0)")
+	require.NoError(t, err)
+	newer, err := store.MigrationStatus(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 99, newer.Current)
+}
+
 // migrations is how many the store has.
 const migrations = 4
 
@@ -65,7 +94,7 @@ func TestMigrateDownRemovesEverythingAndUpBringsItBack(t *testing.T) {
 
 	require.NoError(t, store.MigrateTo(t.Context(), 0))
 
-	assert.Equal(t, 1, count(t, db, countTables), "only the history of migrations stays")
+	assert.Zero(t, count(t, db, countTables))
 	require.ErrorIs(t, store.CheckSchema(t.Context()), webhook.ErrSchemaOutdated)
 	require.NoError(t, store.Migrate(t.Context()))
 	require.NoError(t, store.CheckSchema(t.Context()))
@@ -110,15 +139,32 @@ func TestADatabaseOfNewerCodeIsRefused(t *testing.T) {
 	require.ErrorIs(t, store.MigrateTo(t.Context(), 0), webhook.ErrSchemaNewer)
 }
 
-func TestExportedSQLMakesWhatMigrateMakes(t *testing.T) {
+func TestExportedSQLMakesWhatMigrateMakesAndTakesItAway(t *testing.T) {
 	t.Parallel()
 	_, migratedDB := newStore(t)
 	db := open(t, newFile(t)+options)
 	store := sqlite.New(db)
-	var script strings.Builder
-	require.NoError(t, store.MigrationSQL(&script))
 
-	// One connection, since the script begins and commits by itself.
+	require.NoError(t, store.MigrateTo(t.Context(), 1))
+	runExported(t, store, db, 1, migrations)
+
+	require.NoError(t, store.CheckSchema(t.Context()))
+	assert.Equal(t, count(t, migratedDB, countTables), count(t, db, countTables))
+	require.NoError(t, store.Migrate(t.Context()))
+	runExported(t, store, db, migrations, 0)
+	assert.Zero(t, count(t, db, countTables))
+	runExported(t, store, db, 0, migrations)
+	require.NoError(t, store.CheckSchema(t.Context()))
+	require.ErrorContains(t, store.MigrationSQL(io.Discard, 0, 99), "no version 99")
+	require.ErrorIs(t, store.MigrationSQL(io.Discard, 99, 0), webhook.ErrSchemaNewer)
+}
+
+// runExported runs an exported script on one connection, since it begins and commits
+// by itself.
+func runExported(t *testing.T, store *sqlite.Store, db *sql.DB, from, to int) {
+	t.Helper()
+	var script strings.Builder
+	require.NoError(t, store.MigrationSQL(&script, from, to))
 	conn, err := db.Conn(t.Context())
 	require.NoError(t, err)
 	for statement := range strings.SplitSeq(script.String(), ";\n\n") {
@@ -126,10 +172,6 @@ func TestExportedSQLMakesWhatMigrateMakes(t *testing.T) {
 		require.NoError(t, err, statement)
 	}
 	require.NoError(t, conn.Close())
-
-	require.NoError(t, store.CheckSchema(t.Context()))
-	assert.Equal(t, count(t, migratedDB, countTables), count(t, db, countTables))
-	require.NoError(t, store.Migrate(t.Context()))
 }
 
 func TestTwoPrefixesShareADatabase(t *testing.T) {

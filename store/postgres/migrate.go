@@ -31,27 +31,6 @@ func newMigrations(names map[string]string) (migrations, error) {
 	return all, nil
 }
 
-// MigrationStatus tells where a database's schema stands.
-type MigrationStatus struct {
-	// Current is the version of the database; 0 when it has none of the
-	// library's tables.
-	Current int
-	// Latest is the version that this code needs.
-	Latest int
-	// Migrations are all that this code knows, in order.
-	Migrations []MigrationInfo
-}
-
-// MigrationInfo describes one migration.
-type MigrationInfo struct {
-	Version int
-	Name    string
-	// Online is true when the migration runs outside of a transaction.
-	Online bool
-	// AppliedAt is zero when the migration has not been applied.
-	AppliedAt time.Time
-}
-
 // Migrate brings the schema to the version that this code needs, and does
 // nothing when it is there already. Several processes may call it at once: one
 // migrates while the others wait. A database that a newer version of the
@@ -261,14 +240,14 @@ func (s *core) dialect() migration.Dialect {
 }
 
 // MigrationStatus tells where the database's schema stands.
-func (s *core) MigrationStatus(ctx context.Context) (MigrationStatus, error) {
+func (s *core) MigrationStatus(ctx context.Context) (webhook.MigrationStatus, error) {
 	applied, err := s.applied(ctx, s.db)
 	if err != nil {
-		return MigrationStatus{}, fmt.Errorf("postgres: reading the schema's version: %w", err)
+		return webhook.MigrationStatus{}, fmt.Errorf("postgres: reading the schema's version: %w", err)
 	}
-	status := MigrationStatus{Current: len(applied), Latest: len(s.migrations)}
+	status := webhook.MigrationStatus{Current: len(applied), Latest: len(s.migrations)}
 	for i, m := range s.migrations {
-		info := MigrationInfo{Version: m.Version, Name: m.Name, Online: m.Up.Online}
+		info := webhook.MigrationInfo{Version: m.Version, Name: m.Name, Online: m.Up.Online}
 		if i < len(applied) {
 			info.AppliedAt = applied[i]
 		}

@@ -29,6 +29,8 @@ var (
 	_ webhook.Store[*sql.Tx] = (*SQLStore)(nil)
 	_ webhook.Notifier       = (*Store)(nil)
 	_ webhook.Notifier       = (*SQLStore)(nil)
+	_ webhook.Migrator       = (*Store)(nil)
+	_ webhook.Migrator       = (*SQLStore)(nil)
 )
 
 // DefaultSchema is the schema used when [Config.Schema] is empty.

@@ -30,11 +30,15 @@ const (
 
 	selectVersion query = `SELECT coalesce(max(version), 0) FROM {{prefix}}migration`
 
+	selectHistory query = `SELECT version, applied_at FROM {{prefix}}migration ORDER BY version`
+
 	insertVersion query = `
 		INSERT INTO {{prefix}}migration (version, name, applied_at)
 		VALUES (?, ?, CAST(strftime('%s', 'now') AS INTEGER) * 1000000)`
 
 	deleteVersion query = `DELETE FROM {{prefix}}migration WHERE version = ?`
+
+	dropHistory query = `DROP TABLE {{prefix}}migration`
 )
 
 // Migrate brings the tables to the version that this code needs, and turns on
@@ -45,17 +49,13 @@ const (
 // it creates anything. A database that was migrated by newer code gives
 // [webhook.ErrSchemaNewer].
 func (s *Store) Migrate(ctx context.Context) error {
-	all, err := s.migrations()
-	if err != nil {
-		return err
-	}
 	if err := s.useWAL(ctx); err != nil {
 		return err
 	}
 	if err := s.Check(ctx); err != nil {
 		return err
 	}
-	if err := s.migrate(ctx, all, len(all)); err != nil {
+	if err := s.migrate(ctx, len(s.migrations)); err != nil {
 		return err
 	}
 	return s.checkShared(ctx)
@@ -64,37 +64,70 @@ func (s *Store) Migrate(ctx context.Context) error {
 // MigrateTo brings the tables to the given version, up or down; 0 removes them
 // with everything in them. Version numbers are those of the exported SQL.
 func (s *Store) MigrateTo(ctx context.Context, version int) error {
-	all, err := s.migrations()
-	if err != nil {
-		return err
-	}
-	return s.migrate(ctx, all, version)
+	return s.migrate(ctx, version)
 }
 
-// MigrationSQL writes what Migrate would run on an empty database to w, as plain
-// SQL for other migration tools. Migrate then finds nothing left to do.
-func (s *Store) MigrationSQL(w io.Writer) error {
-	all, err := s.migrations()
-	if err != nil {
-		return err
+// LatestVersion is the version that this code needs.
+func (s *Store) LatestVersion() int { return len(s.migrations) }
+
+// MigrationStatus tells where the database's tables stand.
+func (s *Store) MigrationStatus(ctx context.Context) (webhook.MigrationStatus, error) {
+	status := webhook.MigrationStatus{Latest: len(s.migrations)}
+	for _, m := range s.migrations {
+		status.Migrations = append(status.Migrations, webhook.MigrationInfo{Version: m.Version, Name: m.Name})
 	}
-	steps, err := migration.Plan(all, 0, len(all))
+	err := s.read(ctx, "reading the schema's version", func(ctx context.Context) error {
+		var err error
+		if status.Current, err = s.version(ctx, s.db); err != nil || status.Current == 0 {
+			return err
+		}
+		rows, err := s.db.QueryContext(ctx, s.sql(selectHistory))
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var version int
+			var at int64
+			if err := rows.Scan(&version, &at); err != nil {
+				return err
+			}
+			if version >= 1 && version <= len(status.Migrations) {
+				status.Migrations[version-1].AppliedAt = fromMicros(at)
+			}
+			return nil
+		})
+	})
+	return status, err
+}
+
+// MigrationSQL writes the SQL that leads from one version to another to w, for other
+// migration tools: plain statements, each ended by a semicolon, in a transaction for
+// each step. They keep the library's own record of versions as well, so [Store.Migrate]
+// finds nothing to do afterwards. From 0 starts with an empty database.
+func (s *Store) MigrationSQL(w io.Writer, from, to int) error {
+	steps, err := s.plan(from, to)
 	if err != nil {
 		return fmt.Errorf("sqlite: exporting migrations: %w", err)
 	}
-	err = migration.Export(w, migration.Dialect{
-		Prepare: []string{s.sql(createHistory)},
-		Begin:   "BEGIN IMMEDIATE",
-		Commit:  "COMMIT",
-		Record:  s.recordSQL,
-	}, steps)
-	if err != nil {
+	dialect := migration.Dialect{Begin: "BEGIN IMMEDIATE", Commit: "COMMIT", Record: s.recordSQL}
+	if from == 0 {
+		dialect.Prepare = []string{s.sql(createHistory)}
+	}
+	if err := migration.Export(w, dialect, steps); err != nil {
 		return fmt.Errorf("sqlite: exporting migrations: %w", err)
 	}
 	return nil
 }
 
+func (s *Store) plan(current, target int) ([]migration.Step, error) {
+	steps, err := migration.Plan(s.migrations, current, target)
+	if errors.Is(err, migration.ErrNewer) {
+		return nil, fmt.Errorf("%w: it has version %d, the code knows %d", webhook.ErrSchemaNewer, current, len(s.migrations))
+	}
+	return steps, err
+}
+
 func (s *Store) recordSQL(step migration.Step) string {
+	if step.Reverse && step.Version == 1 {
+		return s.sql(dropHistory)
+	}
 	if step.Reverse {
 		return fmt.Sprintf("DELETE FROM %smigration WHERE version = %d", s.prefix, step.Version)
 	}
@@ -104,12 +137,8 @@ func (s *Store) recordSQL(step migration.Step) string {
 
 // CheckSchema implements [webhook.SystemStore].
 func (s *Store) CheckSchema(ctx context.Context) error {
-	all, err := s.migrations()
-	if err != nil {
-		return err
-	}
 	var version int
-	err = s.read(ctx, "checking the schema", func(ctx context.Context) error {
+	err := s.read(ctx, "checking the schema", func(ctx context.Context) error {
 		var err error
 		version, err = s.version(ctx, s.db)
 		return err
@@ -117,20 +146,20 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case version < len(all):
-		return fmt.Errorf("sqlite: %w: it has version %d, the code needs %d", webhook.ErrSchemaOutdated, version, len(all))
-	case version > len(all):
-		return fmt.Errorf("sqlite: %w: it has version %d, the code knows %d", webhook.ErrSchemaNewer, version, len(all))
+	case version < len(s.migrations):
+		return fmt.Errorf("sqlite: %w: it has version %d, the code needs %d", webhook.ErrSchemaOutdated, version, len(s.migrations))
+	case version > len(s.migrations):
+		return fmt.Errorf("sqlite: %w: it has version %d, the code knows %d", webhook.ErrSchemaNewer, version, len(s.migrations))
 	}
 	return nil
 }
 
-func (s *Store) migrations() ([]migration.Migration, error) {
+func loadMigrations(prefix string) ([]migration.Migration, error) {
 	files, err := fs.Sub(migrationFiles, "migrations")
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: reading migrations: %w", err)
 	}
-	all, err := migration.Load(files, map[string]string{"prefix": s.prefix})
+	all, err := migration.Load(files, map[string]string{"prefix": prefix})
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: reading migrations: %w", err)
 	}
@@ -139,16 +168,13 @@ func (s *Store) migrations() ([]migration.Migration, error) {
 
 // migrate takes all steps in one transaction. Whoever comes second waits for it,
 // and finds the work done.
-func (s *Store) migrate(ctx context.Context, all []migration.Migration, target int) error {
+func (s *Store) migrate(ctx context.Context, target int) error {
 	return s.write(ctx, "migrating", nil, func(ctx context.Context, c *sql.Conn) error {
 		version, err := s.version(ctx, c)
 		if err != nil {
 			return err
 		}
-		steps, err := migration.Plan(all, version, target)
-		if errors.Is(err, migration.ErrNewer) {
-			return fmt.Errorf("%w: it has version %d, the code knows %d", webhook.ErrSchemaNewer, version, len(all))
-		}
+		steps, err := s.plan(version, target)
 		if err != nil || len(steps) == 0 {
 			return err
 		}
@@ -169,6 +195,10 @@ func (s *Store) step(ctx context.Context, c *sql.Conn, step migration.Step) erro
 		if _, err := c.ExecContext(ctx, statement); err != nil {
 			return fmt.Errorf("statement %s: %w", strconv.Itoa(i+1), err)
 		}
+	}
+	if step.Reverse && step.Version == 1 {
+		_, err := c.ExecContext(ctx, s.sql(dropHistory))
+		return err
 	}
 	if step.Reverse {
 		_, err := c.ExecContext(ctx, s.sql(deleteVersion), step.Version)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/migration"
 )
 
 // Config are the options of a [Store]. The zero Config is ready to use.
@@ -44,13 +45,17 @@ type Store struct {
 	allow       bool
 	lockTimeout time.Duration
 	prefix      string
+	migrations  []migration.Migration
 
 	queries sync.Map // query -> string: with the prefix put in
 
 	writer writer
 }
 
-var _ webhook.Store[*sql.Tx] = (*Store)(nil)
+var (
+	_ webhook.Store[*sql.Tx] = (*Store)(nil)
+	_ webhook.Migrator       = (*Store)(nil)
+)
 
 // New returns a store on db, which stays the caller's to close, with tables whose
 // names begin with "webhook_". It does not connect; call [Store.Migrate] before the
@@ -77,6 +82,10 @@ func NewWithConfig(db *sql.DB, config Config) (*Store, error) {
 		return nil, &webhook.InvalidError{Field: "db", Problem: "is nil"}
 	}
 	if err := checkPrefix(s.prefix); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.migrations, err = loadMigrations(s.prefix); err != nil {
 		return nil, err
 	}
 	return s, nil
