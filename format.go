@@ -359,3 +359,25 @@ func (w ReplayWork) Format(f fmt.State, _ rune) { write(f, w) }
 func (w ReplayWork) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("job", w.Job), slog.Int("waiting", w.Waiting))
 }
+
+// Format leaves the documents out of whatever prints the notice.
+func (n NoticeRecord) Format(f fmt.State, _ rune) { write(f, n) }
+
+// LogValue leaves the documents out, for log/slog.
+func (n NoticeRecord) LogValue() slog.Value {
+	return slog.GroupValue(
+		slog.String("id", n.ID.String()),
+		slog.String("kind", string(n.Kind)),
+		slog.String("endpoint", n.EndpointID.String()),
+		slog.String("tenant", n.Tenant),
+		slog.Time("streak", n.Streak),
+		slog.Time("created_at", n.CreatedAt),
+		slog.Time("due_at", n.DueAt),
+		slog.Int("attempts", n.Attempts),
+	)
+}
+
+// LogValue tells the numbers, for log/slog.
+func (p SaveVitalsParams) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("vitals", len(p.Vitals)), slog.Int("notices", len(p.Notices)))
+}

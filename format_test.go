@@ -42,6 +42,8 @@ var exportedStructs = map[string]any{
 	"SecretUnreadableError": SecretUnreadableError{}, "SignInput": SignInput{},
 	"StandardWebhooksConfig": StandardWebhooksConfig{}, "TakeProbesParams": TakeProbesParams{},
 	"TransportConfig": TransportConfig{},
+	"ActivityRecord":  ActivityRecord{}, "HealthRow": HealthRow{}, "Notice": Notice{}, "NoticeRecord": NoticeRecord{},
+	"SaveVitalsParams": SaveVitalsParams{}, "VitalsRecord": VitalsRecord{},
 }
 
 // Types that hold the machinery, not data: they are handed around as pointers.
@@ -49,6 +51,10 @@ var machines = map[string]bool{
 	"Breaker": true, "Dispatcher": true, "Endpoints": true, "Hooks": true, "Keyring": true, "Transport": true,
 	"GitHubSigner": true, "ShopifySigner": true, "SlackSigner": true, "StripeSigner": true,
 }
+
+// documents are fields with what this package knows of an endpoint: numbers, times and
+// words of its own.
+var documents = map[string]bool{"Circuit": true, "Data": true, "Detail": true, "State": true, "Vitals": true}
 
 func TestP06EveryExportedTypeIsLookedAt(t *testing.T) {
 	t.Parallel()
@@ -146,8 +152,8 @@ func fill(t *testing.T, v reflect.Value, name string) {
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			if name == "State" {
-				return // what the scheduler knows of an endpoint
+			if documents[name] {
+				return
 			}
 			v.SetBytes([]byte(`"` + sesame + `"`))
 			return

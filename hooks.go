@@ -68,6 +68,7 @@ type core struct {
 	clock      Clock // nil: the database's time
 	deliveries *Deliveries
 	endpoints  *Endpoints
+	health     *Health
 	log        *slog.Logger
 	limits     eventLimits
 	machine    machine.Clock
@@ -136,6 +137,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	}
 	c.deliveries = &Deliveries{core: c}
 	c.endpoints = &Endpoints{core: c}
+	c.health = &Health{core: c}
 	c.replays = &Replays{core: c}
 	return c, nil
 }
@@ -149,6 +151,9 @@ func (h *Hooks[Tx]) Endpoints() *Endpoints { return h.core.endpoints }
 
 // Deliveries returns the service that reads, cancels and repeats deliveries.
 func (h *Hooks[Tx]) Deliveries() *Deliveries { return h.core.deliveries }
+
+// Health returns the service that tells how endpoints fare.
+func (h *Hooks[Tx]) Health() *Health { return h.core.health }
 
 // Replays returns the service that manages replay jobs.
 func (h *Hooks[Tx]) Replays() *Replays { return h.core.replays }

@@ -36,6 +36,9 @@ type Backend interface {
 	EndpointStore
 	LogStore
 	CounterStore
+	VitalsStore
+	HealthStore
+	NoticeStore
 	SystemStore
 }
 
@@ -526,6 +529,10 @@ type MaintainParams struct {
 	// to them alone, such as their idempotency keys; but no event that waits in the
 	// outbox or has an unfinished delivery.
 	EventsBefore time.Time
+
+	// ActivityBefore removes what dispatchers did in times that began before it, and
+	// NoticesBefore notices that were created before it.
+	ActivityBefore, NoticesBefore time.Time
 }
 
 // DutyParams names something that one process at a time does for all.

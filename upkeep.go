@@ -12,6 +12,11 @@ const (
 	// upkeepInterval is how often upkeep is done.
 	upkeepInterval = time.Hour
 
+	// activityKept is for how long it is kept what dispatchers did when, and
+	// noticesKept what was told.
+	activityKept = 48 * time.Hour
+	noticesKept  = 30 * day
+
 	// dutyUpkeep is the duty of doing it.
 	dutyUpkeep = "upkeep"
 
@@ -43,6 +48,8 @@ func (r *run) upkeep(ctx context.Context) error {
 		DeadBefore:       before(now, r.cfg.Retention.Dead),
 		DeliveriesBefore: before(now, r.cfg.Retention.Deliveries),
 		EventsBefore:     before(now, r.cfg.Retention.Events),
+		ActivityBefore:   now.Add(-activityKept),
+		NoticesBefore:    now.Add(-noticesKept),
 	})
 	if err != nil && errors.Is(context.Cause(working), errDutyLost) {
 		err = fmt.Errorf("%w: %w", errDutyLost, err)

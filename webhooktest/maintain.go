@@ -101,6 +101,7 @@ func (s *Store) TakeDuty(ctx context.Context, p webhook.DutyParams) (bool, error
 // Maintain implements [webhook.SystemStore]: it removes what has been kept for long
 // enough.
 func (s *Store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
+	s.forgetFares(p)
 	err := s.inBatches(ctx, s.endedBefore(p.DeliveriesBefore, p.DeadBefore), func(deliveries []uuid.UUID) {
 		for _, id := range deliveries {
 			delete(s.deliveries, id)

@@ -44,6 +44,7 @@ type Store struct {
 	cluster    cluster
 	counters   map[counterKey]*webhook.DayCounters
 	duties     map[string]duty
+	fares      fares
 }
 
 var (
@@ -66,6 +67,7 @@ func NewStore() *Store {
 		cluster:    newCluster(),
 		counters:   map[counterKey]*webhook.DayCounters{},
 		duties:     map[string]duty{},
+		fares:      newFares(),
 	}
 }
 

@@ -99,6 +99,7 @@ func (s *core) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 		s.makePartitions(ctx, p.Now),
 		s.maintainLogs(ctx, p),
 		s.removeEvents(ctx, p.EventsBefore),
+		s.removeNotices(ctx, p),
 	)
 }
 

@@ -21,6 +21,12 @@ type statements struct {
 	finishedDeliveries, storedEvents, takeReplayJob, lockReplayJob, advanceReplayJob                             statement
 	// Who dispatches what.
 	heartbeat, leave, saveHealth, loadHealth, takeProbes, readProbes statement
+	// How endpoints fare, and what is told of it.
+	loadVitals, saveVitals, listUnwell, listTenantUnwell, readHealth statement
+	countEndpoints, countTenantEndpoints                             statement
+	saveActivity, listActivity, removeActivity                       statement
+	insertNotices, dueNotices, settleNotices, removeNotices          statement
+	listNotices, listTenantNotices, listEndpointNotices              statement
 	// Endpoints.
 	createEndpoint, updateEndpoint, findEndpoint, getEndpoint, listEndpoints, listTenantEndpoints, changedEndpoints statement
 	// The log.
@@ -83,6 +89,24 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.loadHealth, loadHealthSQL, true},
 		{&s.takeProbes, takeProbesSQL, false},
 		{&s.readProbes, readProbesSQL, true},
+
+		{&s.loadVitals, loadVitalsSQL, true},
+		{&s.saveVitals, saveVitalsSQL, false},
+		{&s.listUnwell, listUnwellSQL, true},
+		{&s.listTenantUnwell, listTenantUnwellSQL, true},
+		{&s.readHealth, readHealthSQL, true},
+		{&s.countEndpoints, countEndpointsSQL, true},
+		{&s.countTenantEndpoints, countTenantEndpointsSQL, true},
+		{&s.saveActivity, saveActivitySQL, false},
+		{&s.listActivity, listActivitySQL, true},
+		{&s.removeActivity, removeActivitySQL, true},
+		{&s.insertNotices, insertNoticesSQL, false},
+		{&s.dueNotices, dueNoticesSQL, true},
+		{&s.settleNotices, settleNoticesSQL, true},
+		{&s.removeNotices, removeNoticesSQL, true},
+		{&s.listNotices, listNoticesSQL, true},
+		{&s.listTenantNotices, listTenantNoticesSQL, true},
+		{&s.listEndpointNotices, listEndpointNoticesSQL, true},
 
 		{&s.createEndpoint, createEndpointSQL, false},
 		{&s.updateEndpoint, updateEndpointSQL, false},

@@ -24,6 +24,7 @@ type memTx = *webhooktest.Tx
 // place of the method, which it can call through the Store.
 type store struct {
 	*webhooktest.Store
+	vitalsHooks
 
 	insertEvents       func(context.Context, memTx, []webhook.EventRecord) ([]webhook.EnqueueResult, error)
 	fanOut             func(context.Context, webhook.FanOutParams) (webhook.FanOutResult, error)
@@ -70,6 +71,7 @@ func newStore() *store {
 	m := webhooktest.NewStore()
 	return &store{
 		Store:        m,
+		vitalsHooks:  hooksOf(m),
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
 		ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
 		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, startRun: m.StartRun,
@@ -259,7 +261,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenVitals(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {
