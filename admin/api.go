@@ -6,6 +6,9 @@ import (
 	"github.com/outhook/webhook"
 )
 
+// maxKeyBytes is the longest Idempotency-Key.
+const maxKeyBytes = 255
+
 // operation describes a route of the API: what of the request is read, and what
 // becomes the OpenAPI document.
 type operation struct {
@@ -17,6 +20,8 @@ type operation struct {
 	params    []param
 	// creates is true where a request may carry an Idempotency-Key.
 	creates bool
+	// limited is true of what a principal may ask for only so often.
+	limited bool
 	// precondition is true where a request may carry If-Match.
 	precondition bool
 	// request is a shape; nil where there is no body. optionalBody may be left out.

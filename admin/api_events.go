@@ -72,7 +72,7 @@ func getEventPayload(v *visit) error {
 
 // replayEventInput says whom an event is sent to again.
 type replayEventInput struct {
-	EndpointID uuid.UUID `json:"endpoint_id"`
+	EndpointID uuid.UUID `json:"endpoint_id" need:"yes"`
 }
 
 func replayEvent(v *visit) error {
@@ -94,11 +94,11 @@ func replayEvent(v *visit) error {
 // eventInput is an event to be enqueued.
 type eventInput struct {
 	Tenant          field[string]   `json:"tenant" doc:"Whose event it is. Required of operators, fixed in the portal."`
-	Type            string          `json:"type" doc:"Such as invoice.paid."`
+	Type            string          `json:"type" need:"yes" doc:"Such as invoice.paid."`
 	ResourceID      string          `json:"resource_id" doc:"What the event is about. At most 255 bytes."`
 	ResourceVersion int64           `json:"resource_version"`
 	IdempotencyKey  string          `json:"idempotency_key" doc:"As the header Idempotency-Key, which wins. At most 255 bytes."`
-	Payload         json.RawMessage `json:"payload" doc:"The bytes that are sent, exactly as they stand here."`
+	Payload         json.RawMessage `json:"payload" need:"yes" doc:"The bytes that are sent, exactly as they stand here."`
 }
 
 // enqueuedShape is the answer to an event.

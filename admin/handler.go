@@ -1,6 +1,8 @@
 package admin
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 
 	"github.com/outhook/webhook/admin/internal/scope"
@@ -14,6 +16,7 @@ type Handler struct {
 	csp       string
 	cross     *http.CrossOriginProtection
 	mux       *http.ServeMux
+	openAPI   json.RawMessage
 	routes    []route
 	source    *scope.Source // used by authorize alone: all else has a visit's view
 	templates templates
@@ -62,6 +65,9 @@ func newHandler(hooks Hooks, s *settings) (*Handler, error) {
 		return nil, err
 	}
 	h.routes = append(h.apiRoutes(), h.pageRoutes()...)
+	if h.openAPI, err = openAPIOf(h.routes, h.operators); err != nil {
+		return nil, fmt.Errorf("describe the API: %w", err)
+	}
 	for _, rt := range h.routes {
 		h.mux.HandleFunc(rt.method+" "+rt.pattern, func(w http.ResponseWriter, r *http.Request) { h.serve(w, r, rt) })
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestAHandlerMountsUnderAnyPrefix(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{})
+	w := newWorld(t)
 	e := w.endpoint("acme")
 
 	mux := func(pattern string, h http.Handler) http.Handler {
@@ -21,7 +21,7 @@ func TestAHandlerMountsUnderAnyPrefix(t *testing.T) {
 		m.Handle(pattern, h)
 		return m
 	}
-	withPrefix := newWorld(t, options{ops: func(c *admin.Config) { c.Prefix = "/admin/webhooks/" }})
+	withPrefix := newWorld(t, options{ops: func(_ *world, c *admin.Config) { c.Prefix = "/admin/webhooks/" }})
 	other := withPrefix.endpoint("acme")
 	// A router that knows nothing of the prefix and leaves it on.
 	plain := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { withPrefix.ops.ServeHTTP(rw, r) })
@@ -68,7 +68,7 @@ func TestAHandlerMountsUnderAnyPrefix(t *testing.T) {
 
 func TestTheMountPointItselfLeadsToTheOverview(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{})
+	w := newWorld(t)
 	got := w.ask(http.StripPrefix("/admin/web hooks", w.ops), "ops", "GET", "/admin/web%20hooks?a=b", nil)
 	assert.Equal(t, http.StatusPermanentRedirect, got.Status)
 	assert.Equal(t, "./web%20hooks/?a=b", got.Header.Get("Location"))
@@ -76,7 +76,7 @@ func TestTheMountPointItselfLeadsToTheOverview(t *testing.T) {
 
 func TestAPageLeadsOnAfterAForm(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{})
+	w := newWorld(t)
 	e := w.endpoint("acme")
 	_, err := w.hooks.Endpoints().Pause(t.Context(), webhook.AllTenants(), e.ID, "")
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ func TestP09NoHandlerWithoutAnAuthorizer(t *testing.T) {
 
 func TestP10RequestsFromOtherSitesChangeNothing(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{})
+	w := newWorld(t)
 	for _, headers := range [][]string{
 		{"Sec-Fetch-Site", "cross-site"},
 		{"Sec-Fetch-Site", "same-site"},
@@ -47,7 +47,7 @@ func TestP10RequestsFromOtherSitesChangeNothing(t *testing.T) {
 
 func TestP13EveryAnswerCarriesTheSecurityHeaders(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, options{})
+	w := newWorld(t)
 	for _, c := range []struct {
 		who, method, target string
 		status              int

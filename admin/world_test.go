@@ -28,18 +28,19 @@ type world struct {
 	ops    *admin.Handler
 	portal *admin.Handler
 
-	mu    sync.Mutex
-	audit []admin.AuditRecord // what both handlers told
+	mu        sync.Mutex
+	audit     []admin.AuditRecord // what both handlers told
+	documents map[*admin.Handler]*document
 }
 
 type options struct {
-	ops    func(*admin.Config)
-	portal func(*admin.PortalConfig)
+	ops    func(*world, *admin.Config)
+	portal func(*world, *admin.PortalConfig)
 }
 
 func newWorld(t *testing.T, opts ...options) *world {
 	t.Helper()
-	w := &world{t: t, store: webhooktest.NewStore()}
+	w := &world{t: t, store: webhooktest.NewStore(), documents: map[*admin.Handler]*document{}}
 	var err error
 	w.hooks, err = webhook.New(w.store, webhook.Config{Secrets: webhook.InsecurePlaintext()})
 	require.NoError(t, err)
@@ -49,10 +50,10 @@ func newWorld(t *testing.T, opts ...options) *world {
 	portalCfg := admin.PortalConfig{Authorize: authorizeMember, Audit: w.told}
 	for _, o := range opts {
 		if o.ops != nil {
-			o.ops(&cfg)
+			o.ops(w, &cfg)
 		}
 		if o.portal != nil {
-			o.portal(&portalCfg)
+			o.portal(w, &portalCfg)
 		}
 	}
 	w.ops, err = admin.New(w.hooks, cfg)
@@ -95,7 +96,23 @@ func (w *world) told(_ context.Context, r admin.AuditRecord) {
 	w.audit = append(w.audit, r)
 }
 
-// told returns the audit records since the last call.
+// withEvents lets events be posted over HTTP.
+var withEvents = options{
+	ops:    func(w *world, c *admin.Config) { c.Enqueue = w.enqueueInTx },
+	portal: func(w *world, c *admin.PortalConfig) { c.Enqueue = w.enqueueInTx },
+}
+
+// enqueueInTx is what a host gives as Enqueue.
+func (w *world) enqueueInTx(ctx context.Context, e webhook.Event) (webhook.EnqueueResult, error) {
+	tx := w.store.Begin()
+	res, err := w.hooks.Enqueue(ctx, tx, e)
+	if err != nil {
+		return res, errors.Join(err, tx.Rollback())
+	}
+	return res, tx.Commit()
+}
+
+// records returns the audit records since the last call.
 func (w *world) records() []admin.AuditRecord {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,8 +139,19 @@ type answer struct {
 	Body   string
 }
 
-// ask sends a request to a handler.
+// ask sends a request to a handler. What one of the world's own answers below /api/ must
+// be what its OpenAPI document tells of.
 func (w *world) ask(h http.Handler, who, method, target string, body any, headers ...string) answer {
+	w.t.Helper()
+	got := w.serve(h, who, method, target, body, headers...)
+	path, _, _ := strings.Cut(target, "?")
+	if own, ok := h.(*admin.Handler); ok && w.documents != nil && strings.HasPrefix(path, "/api/") {
+		documentOf(w, own).check(w.t, method, path, got)
+	}
+	return got
+}
+
+func (w *world) serve(h http.Handler, who, method, target string, body any, headers ...string) answer {
 	w.t.Helper()
 	var reader io.Reader
 	switch b := body.(type) {
