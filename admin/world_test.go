@@ -42,7 +42,7 @@ func newWorld(t *testing.T, opts ...options) *world {
 	t.Helper()
 	w := &world{t: t, store: webhooktest.NewStore(), documents: map[*admin.Handler]*document{}}
 	var err error
-	w.hooks, err = webhook.New(w.store, webhook.Config{Secrets: webhook.InsecurePlaintext()})
+	w.hooks, err = webhook.New(w.store, webhook.Config{Secrets: webhook.InsecurePlaintext(), Transport: network{}})
 	require.NoError(t, err)
 	t.Cleanup(w.hooks.Close)
 
