@@ -1,8 +1,9 @@
 package admin_test
 
 import (
-	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestP11NothingThatChangesDataIsAGet(t *testing.T) {
 	}
 	for path, have := range methods {
 		for _, method := range []string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"} {
-			if contains(have, method) || method == "HEAD" && contains(have, "GET") {
+			if slices.Contains(have, method) || method == "HEAD" && slices.Contains(have, "GET") {
 				continue
 			}
 			got := w.ask(w.ops, "ops", method, path, nil)
@@ -113,11 +114,15 @@ func TestP12LimitsAreRefusalsAndNeverFaults(t *testing.T) {
 		if op.doc["requestBody"] == nil {
 			continue
 		}
+		large := 300 << 10
+		if op.id == "enqueueEvent" {
+			large = 21 << 20
+		}
 		for what, c := range map[string]struct {
 			body   any
 			status int
 		}{
-			"too large":  {`{"description":"` + strings.Repeat("x", 21<<20) + `"}`, 413},
+			"too large":  {`{"description":"` + strings.Repeat("x", large) + `"}`, 413},
 			"no JSON":    {`{"`, 400},
 			"two values": {`{} {}`, 400},
 			"an array":   {`[]`, 400},
@@ -198,12 +203,11 @@ func TestP15EveryMutationIsTold(t *testing.T) {
 			assert.NotZero(t, r.Object, op.id)
 			assert.NotZero(t, r.At, op.id)
 			assert.Equal(t, "192.0.2.1", r.RemoteAddr, op.id)
-			doc, err := json.Marshal(r)
-			require.NoError(t, err)
+			doc := fmt.Sprintf("%+v %s %s", r, r.Before, r.After)
 			for _, secret := range []string{"hunter2", "t0ken", "/in", "whsec_A", "12345678901234567890"} {
-				assert.NotContains(t, string(doc), secret, op.id)
+				assert.NotContains(t, doc, secret, op.id)
 			}
-			assert.NotRegexp(t, `wh[sp][a-z]+_[A-Za-z0-9+/=]{8}`, string(doc), op.id)
+			assert.NotRegexp(t, `wh[sp][a-z]+_[A-Za-z0-9+/=]{8}`, doc, op.id)
 		}
 		// No action is done by two operations, nor an operation's told as another's.
 		assert.Len(t, seen, mutations(documentOf(w, c.h)))

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,7 +71,7 @@ func TestP07CursorsOfAnotherTenantAreLikeGarbage(t *testing.T) {
 	}
 	tried := 0
 	for _, op := range documentOf(w, w.portal).operations {
-		if op.method != "GET" || !contains(op.queryParams(), "cursor") {
+		if op.method != "GET" || !slices.Contains(op.queryParams(), "cursor") {
 			continue
 		}
 		tried++
@@ -91,7 +92,7 @@ func TestP07CursorsOfAnotherTenantAreLikeGarbage(t *testing.T) {
 		assert.Equal(t, want.Body, got.Body)
 
 		// Nor does a cursor fit another filter, or an operator's the portal.
-		if contains(op.queryParams(), "endpoint_id") {
+		if slices.Contains(op.queryParams(), "endpoint_id") {
 			got = w.ask(w.portal, "acme", "GET", op.path+"?endpoint_id="+unknown()+"&cursor="+own, nil)
 			assert.Equal(t, want.Body, got.Body)
 		}
@@ -187,13 +188,4 @@ func (w *world) everythingOf(tenant string) string {
 	doc, err := json.Marshal([]any{endpoints, deliveries, replays, len(w.store.Enqueued())})
 	require.NoError(w.t, err)
 	return string(doc)
-}
-
-func contains(list []string, s string) bool {
-	for _, have := range list {
-		if have == s {
-			return true
-		}
-	}
-	return false
 }

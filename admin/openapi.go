@@ -247,8 +247,7 @@ func (d *describer) schema(t reflect.Type) obj {
 // fields describes the fields of a struct, with those of what it embeds.
 func (d *describer) fields(t reflect.Type, properties obj, required *[]string) {
 	input := strings.HasSuffix(t.Name(), "Input") || strings.HasSuffix(t.Name(), "Request")
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		if f.Anonymous && tag == "" {
 			d.fields(f.Type, properties, required)

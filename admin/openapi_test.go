@@ -209,7 +209,7 @@ func (d *document) resolve(schema map[string]any) map[string]any {
 			return schema
 		}
 		var at any = d.root
-		for _, part := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+		for part := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
 			m, ok := at.(map[string]any)
 			if !ok {
 				return nil
