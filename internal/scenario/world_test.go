@@ -103,6 +103,7 @@ type endpoint struct {
 	sent     int
 	done     int
 	shed     int
+	shedding time.Time // since when its new deliveries are shed; zero: they are not
 	opened   int
 	flapped  int
 }
@@ -138,6 +139,7 @@ func (w *world) start() {
 	w.retrying = map[*endpoint]bool{}
 	w.hosts = map[string]*hostStats{}
 	w.every(5*time.Second, func() { w.reconcile() })
+	w.every(w.s.BacklogInterval(), func() { w.countBacklogs() })
 }
 
 // checkf notes what went wrong.
@@ -188,6 +190,10 @@ func (w *world) answers(latency time.Duration) func(int) answer {
 
 // publish makes n new deliveries for the endpoint.
 func (e *endpoint) publish(n int) {
+	if !e.shedding.IsZero() {
+		e.shed += n
+		return
+	}
 	now := time.Now()
 	e.live.add(now, n)
 	e.w.s.Ready(now, e.spec.ID, now, scheduler.Live)
@@ -289,7 +295,7 @@ func (e *endpoint) send(now time.Time, d delivery, probe bool) {
 	if lane == scheduler.Live && d.attempts > 0 {
 		lane = scheduler.Retry
 	}
-	f, why := w.s.Start(now, e.spec.ID, scheduler.Attempt{Lane: lane, Number: d.attempts + 1, Probe: probe})
+	f, why := w.s.Start(now, e.spec.ID, scheduler.Attempt{Due: d.due, Lane: lane, Number: d.attempts + 1, Probe: probe})
 	if f == nil {
 		w.checkf(why == scheduler.WaitCircuitOpen || why == scheduler.WaitRateLimited, "a claimed delivery was refused: %v", why)
 		e.putBack(d)
@@ -358,6 +364,29 @@ func (w *world) retryAt(now time.Time, d delivery, after time.Duration) (time.Ti
 	}
 	wait := time.Duration(float64(schedule[d.attempts-1]) * (0.8 + 0.4*w.rng.Float64()))
 	return now.Add(max(wait, after)), true
+}
+
+// countBacklogs counts what it is asked for, as a store does.
+func (w *world) countBacklogs() {
+	now := time.Now()
+	for _, q := range w.s.Backlogs(now, nil) {
+		e := w.endpoints[q.Endpoint]
+		c := scheduler.BacklogCount{Total: min(q.Limit, int64(e.live.n))}
+		for _, b := range e.live.batches {
+			if !q.Since.IsZero() && b.created.After(q.Since) {
+				c.Since = min(q.SinceLimit, c.Since+int64(b.n))
+			}
+		}
+		w.s.ShouldShed(now, q.Endpoint, c)
+	}
+	for _, e := range w.order {
+		switch {
+		case !w.s.Shedding(e.spec.ID):
+			e.shedding = time.Time{}
+		case e.shedding.IsZero():
+			e.shedding = now
+		}
+	}
 }
 
 // reconcile tells what is due, as the dispatcher does every few seconds.

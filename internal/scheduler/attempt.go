@@ -76,6 +76,9 @@ func (s *Scheduler) Start(now time.Time, id ID, a Attempt) (*Flight, Wait) {
 		e.probe = f
 	}
 	e.budget.count(n, a.Number)
+	if e.backlog != nil && a.Lane == Live {
+		e.backlog.took(nanos(a.Due))
+	}
 	s.attempts++
 	if a.Number > 1 {
 		s.retries++

@@ -56,6 +56,7 @@ type endpoint struct {
 	// Pace.
 	want         int // size of the next claim
 	hasBacklog   bool
+	claimsFull   bool // the last claim of first attempts left some behind
 	floorCredit  float64
 	replayCredit float64
 	latency      float64 // moving average, seconds
@@ -70,7 +71,7 @@ type endpoint struct {
 	circuit      Circuit
 	seen         CircuitState
 	probe        *Flight // the probe in flight that counts
-	backlog      *backlog
+	backlog      *backlog // nil: its claims are not full
 
 	served uint64 // number of the last slot granted
 	// The grant of the present Plan, so that a second turn adds to it.

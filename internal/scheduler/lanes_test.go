@@ -362,45 +362,150 @@ func TestTestSendsObeyTheCaps(t *testing.T) {
 	assert.Zero(t, b.s.Totals().InFlight)
 }
 
+// overloaded is an endpoint that has deliveries waiting and gets more every minute.
+// It takes twenty a minute, the oldest first.
+type overloaded struct {
+	*bench
+	id      scheduler.ID
+	arrived []arrivals
+	waiting int
+}
+
+type arrivals struct {
+	at time.Time
+	n  int
+}
+
+func (o *overloaded) arrive(n int) {
+	o.arrived = append(o.arrived, arrivals{o.now, n})
+	o.waiting += n
+	o.add(o.id, scheduler.Live, n)
+}
+
+// minute lets one pass and returns whether the endpoint is to be shed, and whether
+// that was asked.
+func (o *overloaded) minute(n int, outage bool) (shed, asked bool) {
+	o.arrive(n)
+	if !outage {
+		o.warm(o.id)
+	}
+	o.waiting -= o.drain()
+	for len(o.flights[o.id]) > 0 {
+		o.finish(o.id, scheduler.Result{})
+	}
+	for _, q := range o.s.Backlogs(o.now, nil) {
+		c := scheduler.BacklogCount{Total: min(q.Limit, int64(o.waiting))}
+		for _, a := range o.arrived {
+			if !q.Since.IsZero() && a.at.After(q.Since) {
+				c.Since = min(q.SinceLimit, c.Since+int64(a.n))
+			}
+		}
+		shed, asked = o.s.ShouldShed(o.now, q.Endpoint, c), true
+	}
+	o.now = o.now.Add(time.Minute)
+	return shed, asked
+}
+
 func TestSheddingNeedsABacklogThatGrowsWhileTheEndpointAnswers(t *testing.T) {
 	t.Parallel()
-	const over = 200_000
+	const threshold = 200
 	for name, tc := range map[string]struct {
-		change  func(*scheduler.EndpointSpec)
-		backlog func(minute int) int64
-		outage  bool
-		want    bool
+		change    func(*scheduler.EndpointSpec)
+		begin     int // waiting at first
+		perMinute int
+		outage    bool
+		off       scheduler.Mechanisms
+		want      bool
 	}{
-		"grows":                {backlog: func(m int) int64 { return over + int64(m) }, want: true},
-		"shrinks":              {backlog: func(m int) int64 { return over - int64(m) }},
-		"is below the limit":   {backlog: func(m int) int64 { return 99_000 + int64(m) }},
-		"in an outage":         {backlog: func(m int) int64 { return over + int64(m) }, outage: true},
-		"ordered":              {change: func(s *scheduler.EndpointSpec) { s.Ordered = true }, backlog: func(m int) int64 { return over + int64(m) }},
-		"ordered, but allowed": {change: func(s *scheduler.EndpointSpec) { s.Ordered, s.ShedOrdered = true, true }, backlog: func(m int) int64 { return over + int64(m) }, want: true},
-		"off for the endpoint": {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = -1 }, backlog: func(m int) int64 { return over + int64(m) }},
-		"by the plan":          {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = 10 }, backlog: func(m int) int64 { return 20 + int64(m) }, want: true},
+		"grows":                {begin: 1000, perMinute: 21, want: true},
+		"grows a lot":          {begin: 1000, perMinute: 500, want: true},
+		"shrinks":              {begin: 1000, perMinute: 19},
+		"stays":                {begin: 1000, perMinute: 20},
+		"is below the limit":   {begin: 150, perMinute: 22},
+		"in an outage":         {begin: 1000, perMinute: 30, outage: true},
+		"ordered":              {change: func(s *scheduler.EndpointSpec) { s.Ordered = true }, begin: 1000, perMinute: 30},
+		"ordered, but allowed": {change: func(s *scheduler.EndpointSpec) { s.Ordered, s.ShedOrdered = true, true }, begin: 1000, perMinute: 30, want: true},
+		"off for the endpoint": {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = -1 }, begin: 1000, perMinute: 30},
+		"more by the plan":     {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = 5000 }, begin: 1000, perMinute: 30},
+		"less by the plan":     {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = 100 }, begin: 110, perMinute: 30, want: true},
+		"switched off":         {begin: 1000, perMinute: 30, off: scheduler.Shedding},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, scheduler.Config{})
-			e := b.endpoint(1, tc.change)
+			b := newBench(t, scheduler.Config{ColdAfter: -1, ShedBacklog: threshold, Off: tc.off})
+			o := &overloaded{bench: b, id: b.endpoint(1, tc.change)}
+			o.arrive(tc.begin)
 			shed := false
 			for m := range 15 {
-				if !tc.outage {
-					b.warm(e)
-				}
-				shed = b.s.ShouldShed(b.now, e, tc.backlog(m))
+				shed, _ = o.minute(tc.perMinute, tc.outage)
 				assert.False(t, shed && m < 10, "growth is not known yet")
-				b.now = b.now.Add(time.Minute)
 			}
 			assert.Equal(t, tc.want, shed)
-			if shed {
-				b.warm(e)
-				assert.True(t, b.s.ShouldShed(b.now, e, tc.backlog(14)-1), "it goes on down to the threshold")
-				assert.False(t, b.s.ShouldShed(b.now, e, 10), "and ends there")
-			}
+			assert.Equal(t, tc.want, o.s.Shedding(o.id))
 		})
 	}
+}
+
+func TestSheddingGoesOnDownToTheThreshold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{ColdAfter: -1, ShedBacklog: 200})
+	o := &overloaded{bench: b, id: b.endpoint(1, nil)}
+	o.arrive(250)
+	for range 15 {
+		o.minute(22, false)
+	}
+	require.True(t, o.s.Shedding(o.id))
+	for o.waiting > 220 {
+		shed, asked := o.minute(0, false)
+		require.True(t, shed && asked, "%d wait", o.waiting)
+	}
+	o.minute(0, false)
+	o.minute(0, false)
+	assert.False(t, o.s.Shedding(o.id))
+}
+
+func TestSheddingIsInheritedAndEndsInAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{ColdAfter: -1, ShedBacklog: 200})
+	o := &overloaded{bench: b, id: b.endpoint(1, nil)}
+	o.arrive(1000)
+	for range 15 {
+		o.minute(30, false)
+	}
+	snap, ok := o.s.Snapshot(o.now, o.id)
+	require.True(t, ok)
+
+	next := newBench(t, scheduler.Config{ColdAfter: -1, ShedBacklog: 200})
+	next.now = o.now
+	n := &overloaded{bench: next, id: next.endpoint(1, nil)}
+	next.s.Restore(next.now, n.id, snap)
+	assert.True(t, next.s.Shedding(n.id))
+	n.arrive(1000)
+	n.minute(0, true)
+	assert.True(t, next.s.Shedding(n.id), "the last success was a minute ago")
+	n.minute(0, true)
+	n.minute(0, true)
+	assert.False(t, next.s.Shedding(n.id), "there was none for a while")
+}
+
+func TestOnlyBacklogsOfEndpointsWhoseClaimsStayFullAreCounted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{ColdAfter: -1})
+	o := &overloaded{bench: b, id: b.endpoint(1, nil)}
+	for range 5 {
+		_, asked := o.minute(3, false)
+		assert.False(t, asked, "it sends what it gets")
+	}
+	o.arrive(200)
+	_, asked := o.minute(0, false)
+	assert.False(t, asked, "it has got a lot just now")
+	_, asked = o.minute(0, false)
+	assert.True(t, asked)
+	for o.waiting > 0 {
+		o.minute(0, false)
+	}
+	_, asked = o.minute(1, false)
+	assert.False(t, asked, "it has caught up")
 }
 
 func TestClaimsGrowAsLongAsTheyAreFilled(t *testing.T) {

@@ -80,6 +80,7 @@ func (s *Scheduler) dropIfDone(e *endpoint) {
 		return
 	}
 	s.timers.clear(&e.timer)
+	s.forgetBacklog(e)
 	e.host.gate.used -= e.foreign
 	s.seenCircuit(e, Closed)
 	s.positions[e.pos]--

@@ -16,6 +16,7 @@ type Scheduler struct {
 	ring   ring
 	timers timers
 	young  flights // in flight and not slow yet
+	full   map[*endpoint]struct{} // those with a backlog
 
 	inFlight int
 	reserved int
@@ -41,6 +42,7 @@ func New(cfg Config) *Scheduler {
 		endpoints: make(map[ID]*endpoint),
 		hosts:     make(map[string]*host),
 		tenants:   make(map[string]*tenant),
+		full:      make(map[*endpoint]struct{}),
 	}
 	s.slow.max = s.part(cfg.GlobalMax, cfg.SlowShare, SlowLane)
 	s.replay.max = s.part(cfg.GlobalMax, cfg.ReplayShare, ReplayLane)
@@ -140,7 +142,9 @@ func (s *Scheduler) Settle(now time.Time, g Grant, got Claimed) {
 	s.settleLane(e, Replay, g.Replay, got.Replay)
 	if g.firsts() > 0 {
 		e.hasBacklog = got.More || got.firsts() >= g.firsts()
-		e.ready[Live] = e.ready[Live] || got.More || leavesOld(g, got)
+		left := leavesOld(g, got)
+		e.ready[Live] = e.ready[Live] || got.More || left
+		s.noteFull(n, e, e.hasBacklog || left)
 	}
 	if !got.NextDue.IsZero() {
 		s.tell(e, n, nanos(got.NextDue), Live)

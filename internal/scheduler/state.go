@@ -18,6 +18,8 @@ type Snapshot struct {
 	LastSuccess time.Time `json:"last_success,omitzero"`
 	// Latency is the moving average.
 	Latency time.Duration `json:"latency,omitzero"`
+	// Shedding is set while new deliveries are shed.
+	Shedding bool `json:"shedding,omitzero"`
 	// ThrottledUntil is until when a 429 holds the endpoint back.
 	ThrottledUntil time.Time `json:"throttled_until,omitzero"`
 	// Tokens is the level of the rate limit's bucket, if the endpoint has one.
@@ -101,6 +103,7 @@ func (s *Scheduler) snapshot(now time.Time, e *endpoint) Snapshot {
 	if e.circuit != nil {
 		snap.Circuit = e.circuit.Snapshot(now)
 	}
+	snap.Shedding = e.backlog != nil && e.backlog.shedding
 	if e.bucket != nil {
 		snap.Tokens = e.bucket.lim.TokensAt(now)
 	}
@@ -126,6 +129,10 @@ func (s *Scheduler) Restore(now time.Time, id ID, snap Snapshot) {
 		i := e.budget.roll(n)
 		e.budget.attempts[i] += uint32(max(0, snap.Attempts))
 		e.budget.retries[i] += uint32(max(0, snap.Retries))
+	}
+	if snap.Shedding && age < s.cfg.ShedGrowth && !s.cfg.Off.has(Shedding) {
+		e.claimsFull = true // until a claim says otherwise
+		s.watchBacklog(e, &backlog{fullSince: nanos(snap.At), shedding: true})
 	}
 	if snap.Circuit != (CircuitSnapshot{}) {
 		s.restoreCircuit(now, e, snap.Circuit)

@@ -131,6 +131,8 @@ func (c Claimed) firsts() int { return c.Oldest + c.Newest - c.Retries }
 
 // Attempt describes a claimed delivery that is about to be sent.
 type Attempt struct {
+	// Due is when the delivery became due. Zero: long ago.
+	Due time.Time
 	// Lane is the delivery's lane.
 	Lane Lane
 	// Number counts the delivery's attempts from 1. Above 1 it is a retry.
