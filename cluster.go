@@ -249,7 +249,7 @@ func (h *loadedHealth) snapshot() (s scheduler.Snapshot, ok bool) {
 }
 
 // keep has an endpoint's state stored.
-func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot) {
+func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot, shedUntil time.Time) {
 	if c.store == nil {
 		return
 	}
@@ -259,7 +259,7 @@ func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot) {
 		return
 	}
 	c.mu.Lock()
-	c.toSave[id] = HealthRecord{EndpointID: id, UpdatedAt: snap.At, State: state}
+	c.toSave[id] = HealthRecord{EndpointID: id, UpdatedAt: snap.At, State: state, ShedUntil: shedUntil}
 	c.mu.Unlock()
 	poke(c.save)
 }

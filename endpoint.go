@@ -112,6 +112,13 @@ type EndpointParams struct {
 	// [DispatcherConfig.Retry] says.
 	Retry EndpointRetry
 
+	// ShedBacklog is how many deliveries may wait for their first attempt while the
+	// endpoint answers but does not keep up, before new ones are shed: see
+	// [IsolationConfig.ShedBacklog]. Zero means the tenant's
+	// [TenantLimits.ShedBacklog], or the dispatcher's; negative: nothing is shed,
+	// unless the tenant's says otherwise.
+	ShedBacklog int
+
 	// Secret signs the requests. Zero means that one is generated. Create and
 	// RotateSecret return it once; reads leave it zero.
 	Secret Secret
@@ -147,6 +154,7 @@ type EndpointUpdate struct {
 	MaxInFlight  *int
 	NewestFirst  *bool
 	RateLimit    *float64
+	ShedBacklog  *int
 	Retry        *EndpointRetry // the zero value means DispatcherConfig.Retry
 	Timeout      *time.Duration
 	TLS          *EndpointTLS // the zero value takes the settings away
@@ -166,6 +174,7 @@ func (u EndpointUpdate) applyTo(p *EndpointParams) {
 	set(&p.MaxInFlight, u.MaxInFlight)
 	set(&p.NewestFirst, u.NewestFirst)
 	set(&p.RateLimit, u.RateLimit)
+	set(&p.ShedBacklog, u.ShedBacklog)
 	set(&p.Retry, u.Retry)
 	set(&p.Timeout, u.Timeout)
 	set(&p.TLS, u.TLS)
@@ -190,6 +199,7 @@ type endpointOptions struct {
 	MaxInFlight  int             `json:"max_in_flight,omitempty"`
 	NewestFirst  bool            `json:"newest_first,omitempty"`
 	RateLimit    float64         `json:"rate_limit,omitempty"`
+	ShedBacklog  int             `json:"shed_backlog,omitempty"`
 	Retry        EndpointRetry   `json:"retry,omitzero"`
 	TimeoutMS    int64           `json:"timeout_ms,omitempty"`
 	// Pauses are not among the settings; see pause.
@@ -231,6 +241,7 @@ func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 			MaxInFlight:  o.MaxInFlight,
 			NewestFirst:  o.NewestFirst,
 			RateLimit:    o.RateLimit,
+			ShedBacklog:  o.ShedBacklog,
 			Retry:        o.Retry,
 			Timeout:      time.Duration(o.TimeoutMS) * time.Millisecond,
 		},
@@ -266,6 +277,7 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 		MaxInFlight:  p.MaxInFlight,
 		NewestFirst:  p.NewestFirst,
 		RateLimit:    p.RateLimit,
+		ShedBacklog:  p.ShedBacklog,
 		Retry:        p.Retry,
 		TimeoutMS:    p.Timeout.Milliseconds(),
 		Pauses:       optionsOf(r).Pauses,

@@ -73,6 +73,7 @@ func (f *fanOut) drain(ctx context.Context) error {
 			return fmt.Errorf("fan out: %w", err)
 		}
 		f.announce(res.Endpoints, now)
+		f.r.tellShed(res.Shed)
 		if !res.More {
 			return nil
 		}

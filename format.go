@@ -218,6 +218,7 @@ func (p EndpointParams) attrs() []slog.Attr {
 		slog.Int("max_in_flight", p.MaxInFlight),
 		slog.Bool("newest_first", p.NewestFirst),
 		slog.Float64("rate_limit", p.RateLimit),
+		slog.Int("shed_backlog", p.ShedBacklog),
 		slog.Any("retry", p.Retry),
 		slog.Any("secret", p.Secret),
 		slog.Any("tls", p.TLS),
@@ -260,6 +261,9 @@ func (u EndpointUpdate) LogValue() slog.Value {
 	}
 	if u.RateLimit != nil {
 		attrs = append(attrs, slog.Float64("rate_limit", *u.RateLimit))
+	}
+	if u.ShedBacklog != nil {
+		attrs = append(attrs, slog.Int("shed_backlog", *u.ShedBacklog))
 	}
 	if u.Retry != nil {
 		attrs = append(attrs, slog.Any("retry", *u.Retry))

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/url"
@@ -35,6 +36,19 @@ type IsolationConfig struct {
 	// RetryShare is the part of an endpoint's attempts over 60 s that may be
 	// retries. Default 0.2; negative: no retry budget.
 	RetryShare float64
+
+	// ShedBacklog is how many deliveries may wait for their first attempt at an
+	// endpoint that answers but does not keep up. Over it, and while what waits has
+	// grown over ShedGrowth, new ones are recorded as [StateShed] instead of waiting
+	// too: they can be replayed, and a [SheddingObserver] is told. Never in an
+	// outage. Default 100,000; negative: nothing is shed. See
+	// [EndpointParams.ShedBacklog] and [TenantLimits.ShedBacklog]. It needs a store
+	// that is a [ClusterStore].
+	ShedBacklog int
+
+	// ShedGrowth is the time over which a backlog must have grown. Default 10
+	// minutes; at least a second.
+	ShedGrowth time.Duration
 
 	// SlowAfter is the moving average latency over which an endpoint, and the age
 	// over which a request in flight, counts as slow. Default 3 s; negative:
@@ -78,6 +92,11 @@ type TenantLimits struct {
 	// Zero means no limit.
 	RateLimit float64
 
+	// ShedBacklog replaces [IsolationConfig.ShedBacklog] for the tenant's endpoints;
+	// negative: they are not shed. An endpoint's own may be less but not more, where
+	// both are set.
+	ShedBacklog int
+
 	// Weight is the tenant's weight in the fair share. Zero means 1; from 0.01 to
 	// 1,000.
 	Weight float64
@@ -102,6 +121,9 @@ func (c *IsolationConfig) validate() *InvalidError {
 	}
 	if c.SlowShare < 0 {
 		return invalid("SlowShare", "is negative")
+	}
+	if c.ShedGrowth < 0 || c.ShedGrowth > 0 && c.ShedGrowth < time.Second {
+		return invalid("ShedGrowth", fmt.Sprintf("is %v, want at least a second", c.ShedGrowth))
 	}
 	for i, h := range c.HostCaps {
 		if err := h.validate(); err != nil {
@@ -162,6 +184,8 @@ func (r *run) schedulerConfig() scheduler.Config {
 		ReplayShare:  i.ReplayShare,
 		RetryFloor:   i.RetryFloor,
 		RetryShare:   i.RetryShare,
+		ShedBacklog:  int64(cmp.Or(i.ShedBacklog, DefaultShedBacklog)),
+		ShedGrowth:   cmp.Or(i.ShedGrowth, DefaultShedGrowth),
 		SlowAfter:    i.SlowAfter,
 		SlowShare:    i.SlowShare,
 	}
@@ -179,6 +203,7 @@ func (r *run) spec(t *target, limits TenantLimits) scheduler.EndpointSpec {
 		NewestFirst: t.options.NewestFirst,
 		Paused:      !t.sendable(),
 		Rate:        t.options.RateLimit,
+		ShedBacklog: int64(shedBacklog(t.options.ShedBacklog, limits.ShedBacklog)),
 		Tenant:      t.record.Tenant,
 		Timeout:     r.timeout(t),
 	}
@@ -189,6 +214,17 @@ func (r *run) spec(t *target, limits TenantLimits) scheduler.EndpointSpec {
 		s.Rate, s.Burst = max(limits.EndpointRateLimit, 0), max(limits.EndpointBurst, 0)
 	}
 	return s
+}
+
+// shedBacklog is what an endpoint may have waiting, by its own setting and its
+// tenant's: the lesser, where both are set. 0 is the dispatcher's.
+func shedBacklog(own, tenants int) int {
+	switch {
+	case tenants == 0, own > 0 && (tenants < 0 || own < tenants):
+		return own
+	default:
+		return tenants
+	}
 }
 
 // tenantLimits asks the host what a tenant is allowed; the defaults, if that panics.

@@ -118,7 +118,7 @@ func TestAnEndpointsPaceIsKept(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	e := h.endpoint("http://127.0.0.1:8080", func(p *webhook.EndpointParams) {
-		p.AdaptiveRate, p.Burst, p.NewestFirst, p.RateLimit = true, 7, true, 2.5
+		p.AdaptiveRate, p.Burst, p.NewestFirst, p.RateLimit, p.ShedBacklog = true, 7, true, 2.5, -1
 	})
 	slower := 0.5
 	_, err := h.hooks.Endpoints().Update(t.Context(), webhook.AllTenants(), e.ID, webhook.EndpointUpdate{RateLimit: &slower})
@@ -129,5 +129,6 @@ func TestAnEndpointsPaceIsKept(t *testing.T) {
 	assert.True(t, got.AdaptiveRate)
 	assert.True(t, got.NewestFirst)
 	assert.Equal(t, 7, got.Burst)
+	assert.Equal(t, -1, got.ShedBacklog)
 	assert.InDelta(t, 0.5, got.RateLimit, 0)
 }

@@ -48,6 +48,8 @@ type loop struct {
 	healthC  chan []loadedHealth
 	membersC chan struct{} // cap 1: who is alive may have changed
 	tenantsC chan struct{} // cap 1: what tenants are allowed may have changed
+	backlogC chan struct{} // cap 1: it is time to count backlogs
+	countedC chan countedBacklogs
 	over     chan struct{}
 
 	// Owned by run.
@@ -60,6 +62,8 @@ type loop struct {
 	members  []uuid.UUID // whom the places are according to
 	beats    int         // heartbeats seen
 	tenants  map[string]*tenantPlace
+	counting bool                   // backlogs are being counted
+	shedding map[uuid.UUID]struct{} // whose new deliveries are shed
 }
 
 // attemptOver tells the scheduler how an attempt ended.
@@ -88,8 +92,11 @@ func newLoop(r *run) *loop {
 		healthC:  make(chan []loadedHealth, 4),
 		membersC: make(chan struct{}, 1),
 		tenantsC: make(chan struct{}, 1),
+		backlogC: make(chan struct{}, 1),
+		countedC: make(chan countedBacklogs, 1),
 		places:   make(map[uuid.UUID]*place),
 		tenants:  make(map[string]*tenantPlace),
+		shedding: make(map[uuid.UUID]struct{}),
 		over:     make(chan struct{}),
 	}
 	l.sched = scheduler.New(r.schedulerConfig())
@@ -167,6 +174,10 @@ func (l *loop) waitForNews(ctx context.Context) {
 		l.takeMembers()
 	case <-l.tenantsC:
 		l.takeTenants()
+	case <-l.backlogC:
+		l.countBacklogs(ctx)
+	case counted := <-l.countedC:
+		l.takeCounted(ctx, counted)
 	}
 	// What came meanwhile is taken in before the next claim, so that it counts;
 	// the rarer news wait for their turn above.
@@ -382,6 +393,7 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 	for i := range reply.claimed {
 		c := &reply.claimed[i]
 		flight, _ := l.sched.Start(now, c.EndpointID, scheduler.Attempt{
+			Due:    c.DueAt,
 			Lane:   scheduler.Lane(c.Lane),
 			Number: c.Attempts + 1,
 			Probe:  probes[c.EndpointID],

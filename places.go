@@ -40,6 +40,9 @@ type place struct {
 	recount int
 	// limited is set when the endpoint has a rate limit.
 	limited bool
+	// shedUntil is until when the endpoint's new deliveries are shed; zero: they are
+	// not.
+	shedUntil time.Time
 	// stored is when the state was taken that this dispatcher had stored last.
 	stored time.Time
 }
@@ -137,17 +140,19 @@ func (l *loop) giveUp(id uuid.UUID, p *place) {
 // keep has the endpoint's state stored, if there is anything to it.
 func (l *loop) keep(id uuid.UUID, p *place) {
 	snap, ok := l.sched.Snapshot(l.now(), id)
-	if ok && (snap.Attempts > 0 || snap.Circuit != (scheduler.CircuitSnapshot{}) || !snap.ThrottledUntil.IsZero()) {
+	if ok && (snap.Attempts > 0 || !p.shedUntil.IsZero() || snap.Circuit != (scheduler.CircuitSnapshot{}) || !snap.ThrottledUntil.IsZero()) {
 		l.store(id, p, snap)
 	}
 }
 
 // store has a state stored; p is nil for an endpoint that was given up.
 func (l *loop) store(id uuid.UUID, p *place, snap scheduler.Snapshot) {
+	var shedUntil time.Time
 	if p != nil {
 		p.stored = snap.At
+		shedUntil = p.shedUntil
 	}
-	l.r.cluster.keep(id, snap)
+	l.r.cluster.keep(id, snap, shedUntil)
 }
 
 // want takes endpoints over: at once if there is nobody to take them from, else
@@ -178,7 +183,7 @@ func (l *loop) takeHealth(health []loadedHealth) {
 		snap, ok := h.snapshot()
 		switch {
 		case !p.taken:
-			l.takeOver(now, h.EndpointID, p, snap)
+			l.takeOver(now, h.EndpointID, p, snap, h.ShedUntil)
 		case ok && snap.At.After(p.stored):
 			// What another dispatcher found out since. That it saw a circuit close
 			// changes nothing here.
@@ -192,7 +197,7 @@ func (l *loop) takeHealth(health []loadedHealth) {
 	}
 }
 
-func (l *loop) takeOver(now time.Time, id uuid.UUID, p *place, snap scheduler.Snapshot) {
+func (l *loop) takeOver(now time.Time, id uuid.UUID, p *place, snap scheduler.Snapshot, shedUntil time.Time) {
 	t := l.r.registry.get(id)
 	if t == nil {
 		return
@@ -201,6 +206,7 @@ func (l *loop) takeOver(now time.Time, id uuid.UUID, p *place, snap scheduler.Sn
 	l.joinTenant(now, p.tenant)
 	l.setEndpoint(now, p, t)
 	l.sched.Restore(now, id, snap)
+	l.inheritShedding(id, p, shedUntil)
 	for _, r := range p.early {
 		l.sched.Ready(now, id, r.DueAt, scheduler.Lane(r.Lane))
 	}

@@ -281,18 +281,25 @@ func (r *run) report(c *Claimed, res *Result) {
 	if r.cfg.Observer == nil {
 		return
 	}
+	r.observe(func() {
+		r.cfg.Observer.AttemptDone(AttemptReport{
+			Attempt:       *a,
+			EventType:     c.Event.Type,
+			Run:           c.Run,
+			State:         res.State,
+			Reason:        res.Reason,
+			NextAttemptAt: res.NextAttemptAt,
+			Uncounted:     res.Uncounted,
+		})
+	})
+}
+
+// observe calls the observer, which may panic.
+func (r *run) observe(tell func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.core.log.Error("webhook: panic in the observer", "panic", fmt.Sprintf("%T", v))
 		}
 	}()
-	r.cfg.Observer.AttemptDone(AttemptReport{
-		Attempt:       *a,
-		EventType:     c.Event.Type,
-		Run:           c.Run,
-		State:         res.State,
-		Reason:        res.Reason,
-		NextAttemptAt: res.NextAttemptAt,
-		Uncounted:     res.Uncounted,
-	})
+	tell()
 }

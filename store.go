@@ -30,6 +30,7 @@ type Store[Tx any] interface {
 type Backend interface {
 	FanOutStore
 	DeliveryStore
+	BacklogStore
 	ActionStore
 	ReplayJobStore
 	ReplayWorkStore
@@ -84,6 +85,10 @@ type FanOutStore interface {
 	// written, behind all the others. An event without any endpoint is
 	// recorded as unmatched.
 	//
+	// A delivery to an endpoint whose ShedUntil, as SaveHealth stored it, is after
+	// p.Now is written as finished at once: as StateShed, with [ReasonShed], created
+	// and finished at p.Now. It counts against p.MaxDeliveries like any other.
+	//
 	// Before it matches, FanOut compares the endpoint revision that the
 	// transaction sees with p.Matcher.Revision(), and applies the endpoints
 	// changed since to the matcher when they differ: so an endpoint whose
@@ -106,9 +111,11 @@ type FanOutResult struct {
 	// Events counts the outbox entries looked at, Finished those removed, and
 	// Unmatched those of the removed ones that had no endpoint.
 	Events, Finished, Unmatched int
-	// Deliveries counts the rows written.
+	// Deliveries counts the rows written, those recorded as shed included.
 	Deliveries int
-	// Endpoints are the distinct endpoints that got a delivery.
+	// Shed counts, per endpoint, the deliveries that were recorded as shed.
+	Shed map[uuid.UUID]int
+	// Endpoints are the distinct endpoints that got a delivery which was not shed.
 	Endpoints []uuid.UUID
 	// OldestCreatedAt is the creation time of the oldest event taken; zero when
 	// there was none. Its age is the fan-out lag.
@@ -179,6 +186,32 @@ type DeliveryStore interface {
 	// endpoint that is disabled or deleted as cancelled, except those under a
 	// valid lease, and returns how many it finished.
 	CancelDeliveries(ctx context.Context, p CancelDeliveriesParams) (int, error)
+}
+
+// BacklogStore tells how much waits for an endpoint.
+type BacklogStore interface {
+	// CountBacklog counts deliveries that have not been attempted, LaneFirst, leased
+	// or not. It stops counting at the limits that it is given, so that it costs no
+	// more than those, however much waits. There is one result for each request, in
+	// the same order.
+	CountBacklog(ctx context.Context, requests []BacklogRequest) ([]Backlog, error)
+}
+
+// BacklogRequest says how far to count the deliveries that wait for an endpoint.
+type BacklogRequest struct {
+	EndpointID uuid.UUID
+	// Limit is up to how many are counted.
+	Limit int
+	// Since and SinceLimit ask likewise for those of them that became due after
+	// Since. A zero Since asks for none.
+	Since      time.Time
+	SinceLimit int
+}
+
+// Backlog is what waits for an endpoint, as far as it was to be counted.
+type Backlog struct {
+	Total int
+	Since int
 }
 
 // ReadyParams pages through [DeliveryStore.Ready].
@@ -585,6 +618,7 @@ type ClusterStore interface {
 
 	// SaveHealth stores what is known about endpoints, each unless something
 	// with a later UpdatedAt is stored already. An endpoint occurs once in a call.
+	// A ShedUntil takes effect in the fan-outs that begin after it.
 	SaveHealth(ctx context.Context, health []HealthRecord) error
 
 	// LoadHealth returns what is stored about p.Endpoints and how many of their
@@ -614,6 +648,9 @@ type HealthRecord struct {
 	UpdatedAt  time.Time
 	// State is a JSON document, written and read by this package alone.
 	State []byte
+	// ShedUntil is until when new deliveries to the endpoint are recorded as shed;
+	// zero: they are not. Fan-out goes by it.
+	ShedUntil time.Time
 	// Leased counts the endpoint's deliveries under valid leases. It is read, not
 	// saved, and may stop counting at 1,000.
 	Leased int

@@ -40,6 +40,12 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 			return nil
 		})
 	}
+	if r.cluster.store != nil {
+		every(r.loop.sched.BacklogInterval(), "count backlogs", func(context.Context) error {
+			poke(r.loop.backlogC)
+			return nil
+		})
+	}
 	workers.Go(func() { r.reconcile(ctx) })
 	workers.Go(func() { r.replay(ctx) })
 	if n, ok := r.core.backend.(Notifier); ok {

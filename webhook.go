@@ -106,6 +106,9 @@ const (
 	StateShed DeliveryState = "shed"
 )
 
+// ReasonShed is the reason of a delivery that was shed.
+const ReasonShed = "the endpoint does not keep up"
+
 // Final reports whether a delivery in this state gets no further attempt.
 func (s DeliveryState) Final() bool {
 	switch s {

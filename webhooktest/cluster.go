@@ -58,6 +58,7 @@ func (s *Store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) e
 	defer s.mu.Unlock()
 	for _, h := range health {
 		h.UpdatedAt = stored(h.UpdatedAt)
+		h.ShedUntil = stored(h.ShedUntil)
 		if s.cluster.health[h.EndpointID].UpdatedAt.After(h.UpdatedAt) {
 			continue
 		}

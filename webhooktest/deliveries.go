@@ -106,6 +106,27 @@ func (s *Store) readyLanes(endpointID uuid.UUID, now time.Time) []webhook.ReadyL
 	return lanes
 }
 
+// CountBacklog implements [webhook.BacklogStore].
+func (s *Store) CountBacklog(ctx context.Context, requests []webhook.BacklogRequest) ([]webhook.Backlog, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	counted := make([]webhook.Backlog, len(requests))
+	for i, r := range requests {
+		for _, d := range s.unfinished[r.EndpointID] {
+			if d.lane != webhook.LaneFirst {
+				continue
+			}
+			counted[i].Total++
+			if !r.Since.IsZero() && d.NextAttemptAt.After(r.Since) {
+				counted[i].Since++
+			}
+		}
+		counted[i].Total = min(counted[i].Total, r.Limit)
+		counted[i].Since = min(counted[i].Since, r.SinceLimit)
+	}
+	return counted, ctx.Err()
+}
+
 // Claim implements [webhook.DeliveryStore].
 func (s *Store) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
 	if err := ctx.Err(); err != nil {

@@ -108,8 +108,16 @@ func (s *Store) applyFanOut(now time.Time, plan []matched) webhook.FanOutResult 
 			result.OldestCreatedAt = created
 		}
 		for _, endpointID := range m.endpoints {
-			s.insertDelivery(m.entry.event, endpointID, 0, webhook.LaneFirst, now)
+			id := s.insertDelivery(m.entry.event, endpointID, 0, webhook.LaneFirst, now)
 			result.Deliveries++
+			if s.cluster.health[endpointID].ShedUntil.After(now) {
+				s.finish(s.deliveries[id], webhook.StateShed, webhook.ReasonShed, now)
+				if result.Shed == nil {
+					result.Shed = map[uuid.UUID]int{}
+				}
+				result.Shed[endpointID]++
+				continue
+			}
 			if !reached[endpointID] {
 				reached[endpointID] = true
 				result.Endpoints = append(result.Endpoints, endpointID)

@@ -164,6 +164,43 @@ func TestSustainedOverload(t *testing.T) {
 	incident(t, sustainedOverload, without{"the backlog floor", scheduler.BacklogFloor})
 }
 
+// The overload goes on. What cannot be sent in time is recorded as shed, for all to
+// see, instead of waiting behind more and more; and nothing else is.
+func sheddingOverload(w *world) {
+	const growth = time.Second
+	r, other := w.receiver(answers(20*time.Millisecond)), w.receiver(answers(0))
+	w.endpoint("acme", r, func(p *webhook.EndpointParams) { p.MaxInFlight, p.ShedBacklog = 1, 30 })
+	w.endpoint("acme", other)
+	w.dispatch(webhook.DispatcherConfig{Isolation: webhook.IsolationConfig{ShedGrowth: growth}})
+	w.warm([]*receiver{r, other}, "acme")
+	sent, began := 2, time.Now()
+	// However slow the machine is, the backlog grows, and not without bounds.
+	for w.shedOf(r) == 0 && time.Since(began) < 6*growth {
+		waiting := sent - len(r.log(time.Time{}))
+		if n := 35 + int(time.Since(began)/(20*time.Millisecond)) - waiting; n > 0 {
+			w.publish(n, "acme")
+			sent += n
+		}
+		pause(w.t.Context(), 20*time.Millisecond)
+	}
+	if w.shedOf(r) == 0 {
+		w.checkf(false, "nothing was shed with %d of %d waiting", sent-len(r.log(time.Time{})), sent)
+		return
+	}
+	w.checkf(time.Since(began) > growth, "shedding began after %v", time.Since(began))
+	w.publish(50, "acme")
+	sent += 50
+	w.eventually("every delivery has come to an end", func() bool {
+		return len(other.log(time.Time{})) == sent && len(r.log(time.Time{}))+w.count("dead") == sent
+	})
+	w.checkf(w.count("dead") == w.count("dead WHERE state = 'shed'") && w.shedOf(other) == 0, "something else was shed")
+	w.checkf(w.shedOf(r) == w.count("dead"), "%d of %d shed deliveries were told", w.shedOf(r), w.count("dead"))
+}
+
+func TestSustainedOverloadSheds(t *testing.T) {
+	incident(t, sheddingOverload, without{"shedding", scheduler.Shedding})
+}
+
 // Thirty tenants' endpoints are on one host, and one of them has a backlog.
 func manyOnOneHost(w *world) {
 	var working atomic.Int64

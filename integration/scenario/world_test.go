@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
@@ -80,11 +81,12 @@ type world struct {
 
 	mu            sync.Mutex
 	inFlight, top int // requests at all receivers, now and at most
+	shed          map[uuid.UUID]int
 }
 
 func newWorld(t *testing.T, off scheduler.Mechanisms) *world {
 	t.Helper()
-	w := &world{t: t, off: off, pool: pgtest.Pool(t)}
+	w := &world{t: t, off: off, pool: pgtest.Pool(t), shed: make(map[uuid.UUID]int)}
 	store := postgres.New(w.pool)
 	require.NoError(t, store.Migrate(t.Context()))
 	transport, err := webhook.NewTransport(webhook.TransportConfig{
@@ -104,6 +106,7 @@ func newWorld(t *testing.T, off scheduler.Mechanisms) *world {
 func (w *world) dispatch(cfg webhook.DispatcherConfig) {
 	w.t.Helper()
 	cfg.GracePeriod = -1
+	cfg.Observer = w
 	cfg.PollInterval = 100 * time.Millisecond
 	d, err := w.hooks.NewDispatcher(cfg)
 	require.NoError(w.t, err)
@@ -122,6 +125,33 @@ func (w *world) stop() {
 	assert.NoError(w.t, <-w.ended)
 }
 
+// AttemptDone implements [webhook.Observer]: what was sent, the receivers know.
+func (w *world) AttemptDone(webhook.AttemptReport) {}
+
+// SheddingChanged implements [webhook.SheddingObserver].
+func (w *world) SheddingChanged(webhook.SheddingReport) {}
+
+// DeliveriesShed implements [webhook.SheddingObserver].
+func (w *world) DeliveriesShed(r webhook.ShedReport) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shed[r.EndpointID] += r.Count
+}
+
+// shedOf is how many deliveries to a receiver were shed, as the host was told.
+func (w *world) shedOf(r *receiver) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.shed[r.endpoint]
+}
+
+// count counts deliveries in one of the tables, such as "dead".
+func (w *world) count(from string) (n int) {
+	w.t.Helper()
+	require.NoError(w.t, w.pool.QueryRow(w.t.Context(), `SELECT count(*) FROM webhook.delivery_`+from).Scan(&n))
+	return n
+}
+
 // checkf notes what went wrong.
 func (w *world) checkf(ok bool, format string, args ...any) {
 	if !ok {
@@ -133,8 +163,9 @@ func (w *world) checkf(ok bool, format string, args ...any) {
 type receiver struct {
 	*httptest.Server
 
-	w       *world
-	receive func(n int) (time.Duration, int) // n requests are at work, this one included
+	w        *world
+	endpoint uuid.UUID                        // the last one that it is subscribed by
+	receive  func(n int) (time.Duration, int) // n requests are at work, this one included
 
 	mu       sync.Mutex
 	arrivals []arrival
@@ -226,8 +257,9 @@ func (w *world) endpoint(tenant string, r *receiver, alter ...func(*webhook.Endp
 	for _, f := range alter {
 		f(&p)
 	}
-	_, err := w.hooks.Endpoints().Create(w.t.Context(), p)
+	e, err := w.hooks.Endpoints().Create(w.t.Context(), p)
 	require.NoError(w.t, err)
+	r.endpoint = e.ID
 }
 
 // crowd is n tenants with a receiver each that answers in 20 ms.

@@ -68,7 +68,7 @@ func TestMigrationStatusTellsWhatWasAppliedAndWhen(t *testing.T) {
 }
 
 // migrations is how many the store has.
-const migrations = 5
+const migrations = 6
 
 func TestConcurrentMigrateIsSafe(t *testing.T) {
 	t.Parallel()

@@ -45,7 +45,12 @@ func everyMethod(t *testing.T, store *sqlite.Store, db *sql.DB) {
 	require.NoError(t, enqueue(ctx, store, db, newEvents(3, "acme")...))
 	require.NoError(t, fanOutAll(ctx, store, m))
 
-	_, err := store.Ready(ctx, webhook.ReadyParams{Now: time.Now(), Limit: 10})
+	require.NoError(t, store.SaveHealth(ctx, []webhook.HealthRecord{{EndpointID: ids[1], UpdatedAt: time.Now(), ShedUntil: time.Now().Add(time.Minute)}}))
+	require.NoError(t, enqueue(ctx, store, db, newEvents(3, "acme")...))
+	require.NoError(t, fanOutAll(ctx, store, m))
+	_, err := store.CountBacklog(ctx, []webhook.BacklogRequest{{EndpointID: ids[0], Limit: 10, Since: time.Now(), SinceLimit: 10}})
+	require.NoError(t, err)
+	_, err = store.Ready(ctx, webhook.ReadyParams{Now: time.Now(), Limit: 10})
 	require.NoError(t, err)
 	claimed, token, err := claimFrom(ctx, store, 10, ids...)
 	require.NoError(t, err)

@@ -80,7 +80,8 @@ type Config struct {
 	RetryShare float64
 
 	// ShedBacklog is the backlog over which an endpoint that answers but does
-	// not keep up has new deliveries shed. Zero means 100,000; negative: never.
+	// not keep up has new deliveries shed. Zero means 100,000; negative: never,
+	// unless its spec says otherwise.
 	ShedBacklog int64
 
 	// ShedGrowth is the time over which the backlog must have grown before
@@ -180,7 +181,6 @@ func (c Config) withDefaults() Config {
 	offIf(c.NewCircuit == nil, CircuitBreaking)
 	offIf(c.ReplayShare < 0, ReplayLane)
 	offIf(c.RetryShare < 0, RetryBudget)
-	offIf(c.ShedBacklog < 0, Shedding)
 	offIf(c.SlowAfter < 0, SlowLane)
 	if c.Off.has(GlobalLimit) {
 		c.GlobalMax = unlimited

@@ -70,7 +70,7 @@ type endpoint struct {
 	adaptive     *adaptive
 	circuit      Circuit
 	seen         CircuitState
-	probe        *Flight // the probe in flight that counts
+	probe        *Flight  // the probe in flight that counts
 	backlog      *backlog // nil: its claims are not full
 
 	served uint64 // number of the last slot granted

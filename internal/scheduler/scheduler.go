@@ -15,7 +15,7 @@ type Scheduler struct {
 
 	ring   ring
 	timers timers
-	young  flights // in flight and not slow yet
+	young  flights                // in flight and not slow yet
 	full   map[*endpoint]struct{} // those with a backlog
 
 	inFlight int

@@ -35,10 +35,11 @@ const leaveSQL = `DELETE FROM {{schema}}.dispatcher WHERE id = $1::uuid`
 // In the order of the ids, so that two dispatchers that save the same endpoints
 // wait for one another and do not deadlock. Rides on endpoint_health_pkey.
 const saveHealthSQL = `
-INSERT INTO {{schema}}.endpoint_health AS h (endpoint_id, updated_at, state)
-SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::bytea[]) AS r (id, updated_at, state) ORDER BY id
+INSERT INTO {{schema}}.endpoint_health AS h (endpoint_id, updated_at, state, shed_until)
+SELECT id, updated_at, state, nullif(shed_until, '0001-01-01 00:00:00Z')
+FROM unnest($1::uuid[], $2::timestamptz[], $3::bytea[], $4::timestamptz[]) AS r (id, updated_at, state, shed_until) ORDER BY id
 ON CONFLICT (endpoint_id) DO UPDATE
-SET updated_at = excluded.updated_at, state = excluded.state, probe_until = '-infinity'
+SET updated_at = excluded.updated_at, state = excluded.state, shed_until = excluded.shed_until, probe_until = '-infinity'
 WHERE h.updated_at <= excluded.updated_at`
 
 // Leased deliveries stand at the front of their lane, where claims find them, so
@@ -46,7 +47,7 @@ WHERE h.updated_at <= excluded.updated_at`
 // endpoint with millions from being counted. Rides on endpoint_health_pkey and
 // delivery_claim_idx.
 const loadHealthSQL = `
-SELECT r.id, CASE WHEN h.updated_at > '-infinity' THEN h.updated_at END, coalesce(h.state, ''), l.leased
+SELECT r.id, CASE WHEN h.updated_at > '-infinity' THEN h.updated_at END, coalesce(h.state, ''), h.shed_until, l.leased
 FROM unnest($2::uuid[]) AS r (id)
 LEFT JOIN {{schema}}.endpoint_health h ON h.endpoint_id = r.id
 CROSS JOIN LATERAL (
@@ -100,10 +101,11 @@ func (s *core) SaveHealth(ctx context.Context, health []webhook.HealthRecord) er
 	ids := make([]uuid.UUID, len(health))
 	updated := make([]time.Time, len(health))
 	states := make([][]byte, len(health))
+	shed := make([]time.Time, len(health))
 	for i, h := range health {
-		ids[i], updated[i], states[i] = h.EndpointID, micros(h.UpdatedAt), blob(h.State)
+		ids[i], updated[i], states[i], shed[i] = h.EndpointID, micros(h.UpdatedAt), blob(h.State), micros(h.ShedUntil)
 	}
-	if _, err := s.db.exec(ctx, &s.sql.saveHealth, s.db.uuids(ids), s.db.times(updated), s.db.bytes(states)); err != nil {
+	if _, err := s.db.exec(ctx, &s.sql.saveHealth, s.db.uuids(ids), s.db.times(updated), s.db.bytes(states), s.db.times(shed)); err != nil {
 		return fmt.Errorf("postgres: saving the health of %d endpoints: %w", len(ids), err)
 	}
 	return nil
@@ -117,9 +119,12 @@ func (s *core) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]we
 	loaded := make([]webhook.HealthRecord, 0, len(p.Endpoints))
 	err := collect(ctx, s.db, &s.sql.loadHealth, func(r rows) error {
 		var h webhook.HealthRecord
-		var updated *time.Time
-		if err := r.Scan(&h.EndpointID, &updated, &h.State, &h.Leased); err != nil {
+		var updated, shed *time.Time
+		if err := r.Scan(&h.EndpointID, &updated, &h.State, &shed, &h.Leased); err != nil {
 			return err
+		}
+		if shed != nil {
+			h.ShedUntil = shed.UTC()
 		}
 		if updated != nil {
 			h.UpdatedAt = updated.UTC()

@@ -18,7 +18,8 @@ import (
 // Takes the oldest entries that nobody else holds, by deleting them: what is not
 // finished is put back before the commit. The revision comes from the same
 // snapshot as the entries, so an endpoint that was committed before one of the
-// events is counted in it. Rides on outbox_pkey and event_pkey.
+// events is counted in it. Rides on outbox_pkey, event_pkey and
+// endpoint_health_shed_idx.
 const takeOutboxSQL = `
 WITH taken AS (
     DELETE FROM {{schema}}.outbox
@@ -31,6 +32,7 @@ WITH taken AS (
     RETURNING position, event_id, after_endpoint
 )
 SELECT (SELECT revision FROM {{schema}}.endpoint_revision),
+       EXISTS (SELECT FROM {{schema}}.endpoint_health WHERE shed_until > $3::timestamptz),
        t.position, t.after_endpoint IS NOT NULL, coalesce(t.after_endpoint, t.event_id),
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type,
        CASE WHEN $2::boolean THEN e.payload END, e.created_at
@@ -43,6 +45,17 @@ const insertDeliveriesSQL = `
 INSERT INTO {{schema}}.delivery
     (id, event_id, endpoint_id, run, lane, tenant, event_type, next_attempt_at, created_at)
 SELECT d.id, d.event_id, d.endpoint_id, 0, 0, d.tenant, d.event_type, $6::timestamptz, $6::timestamptz
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[])
+    AS d (id, event_id, endpoint_id, tenant, event_type)`
+
+// Rides on endpoint_health_shed_idx, which holds the few that have been shed.
+const readSheddingSQL = `SELECT endpoint_id FROM {{schema}}.endpoint_health WHERE shed_until > $1::timestamptz`
+
+// Rides on no index: it only inserts.
+const insertShedSQL = `
+INSERT INTO {{schema}}.delivery_dead
+    (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class)
+SELECT d.id, d.event_id, d.endpoint_id, $6::timestamptz, $6::timestamptz, 0, 0, 0, 'shed', $7::text, d.tenant, d.event_type, ''
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[])
     AS d (id, event_id, endpoint_id, tenant, event_type)`
 
@@ -92,7 +105,7 @@ func (s *core) FanOut(ctx context.Context, p webhook.FanOutParams) (webhook.FanO
 
 func (s *core) fanOut(ctx context.Context, tx conn, p webhook.FanOutParams) (webhook.FanOutResult, error) {
 	limit := s.fanOutRate.limit(p.MaxEvents, p.MaxDeliveries)
-	entries, revision, err := s.takeOutbox(ctx, tx, limit, p.Matcher.WantsPayload())
+	entries, revision, shedding, err := s.takeOutbox(ctx, tx, limit, p)
 	if err != nil {
 		return webhook.FanOutResult{}, fmt.Errorf("reading the outbox: %w", err)
 	}
@@ -105,7 +118,14 @@ func (s *core) fanOut(ctx context.Context, tx conn, p webhook.FanOutParams) (web
 		}
 	}
 
-	out := match(entries, p)
+	var shed map[uuid.UUID]bool
+	if shedding {
+		if shed, err = s.readShedding(ctx, tx, p.Now); err != nil {
+			return webhook.FanOutResult{}, fmt.Errorf("reading which endpoints are shed: %w", err)
+		}
+	}
+
+	out := match(entries, p, shed)
 	out.result.More = len(entries) == limit || len(out.returned) > 0
 	if err := s.write(ctx, tx, p.Now, out); err != nil {
 		return webhook.FanOutResult{}, fmt.Errorf("writing deliveries: %w", err)
@@ -113,13 +133,15 @@ func (s *core) fanOut(ctx context.Context, tx conn, p webhook.FanOutParams) (web
 	return out.result, nil
 }
 
-func (s *core) takeOutbox(ctx context.Context, tx conn, limit int, payload bool) (entries []outboxEntry, revision int64, err error) {
+// takeOutbox also returns the revision of the endpoints, and whether any of them is
+// being shed, which is read only where it is so.
+func (s *core) takeOutbox(ctx context.Context, tx conn, limit int, p webhook.FanOutParams) (entries []outboxEntry, revision int64, shedding bool, err error) {
 	entries = make([]outboxEntry, 0, limit)
 	err = collect(ctx, tx, &s.sql.takeOutbox, func(r rows) error {
 		entries = append(entries, outboxEntry{})
 		e := &entries[len(entries)-1]
 		var moved bool
-		if err := r.Scan(&revision, &e.position, &moved, &e.after,
+		if err := r.Scan(&revision, &shedding, &e.position, &moved, &e.after,
 			&e.event.ID, &e.event.Sequence, &e.event.Tenant, &e.event.Type, &e.event.ResourceID,
 			&e.event.ResourceVersion, &e.event.ContentType, &e.event.Payload, &e.event.CreatedAt); err != nil {
 			return err
@@ -129,9 +151,18 @@ func (s *core) takeOutbox(ctx context.Context, tx conn, limit int, payload bool)
 		}
 		e.event.CreatedAt = e.event.CreatedAt.UTC()
 		return nil
-	}, limit, payload)
+	}, limit, p.Matcher.WantsPayload(), micros(p.Now))
 	slices.SortFunc(entries, func(a, b outboxEntry) int { return cmp.Compare(a.position, b.position) })
-	return entries, revision, err
+	return entries, revision, shedding, err
+}
+
+func (s *core) readShedding(ctx context.Context, tx conn, now time.Time) (map[uuid.UUID]bool, error) {
+	ids, err := s.collectIDs(ctx, tx, &s.sql.readShedding, micros(now))
+	shed := make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		shed[id] = true
+	}
+	return shed, err
 }
 
 // refresh brings the matcher up to the newest revision that tx sees.
@@ -161,15 +192,27 @@ func (s *core) refresh(ctx context.Context, tx conn, m webhook.Matcher) error {
 type fanOutWrites struct {
 	result webhook.FanOutResult
 
-	// One element per delivery.
-	events, endpoints []uuid.UUID
-	tenants, types    []string
+	pending, shed deliveries
 
 	returned  []outboxEntry // not finished
 	unmatched []uuid.UUID
 }
 
-func match(entries []outboxEntry, p webhook.FanOutParams) fanOutWrites {
+// deliveries are new rows, as columns.
+type deliveries struct {
+	events, endpoints []uuid.UUID
+	tenants, types    []string
+}
+
+func (d *deliveries) add(e *webhook.EventRecord, endpoint uuid.UUID) {
+	d.events = append(d.events, e.ID)
+	d.endpoints = append(d.endpoints, endpoint)
+	d.tenants = append(d.tenants, e.Tenant)
+	d.types = append(d.types, e.Type)
+}
+
+// match finds the deliveries of the entries; those to the endpoints in shed are shed.
+func match(entries []outboxEntry, p webhook.FanOutParams, shed map[uuid.UUID]bool) fanOutWrites {
 	var out fanOutWrites
 	var ids []uuid.UUID
 	distinct := make(map[uuid.UUID]struct{})
@@ -188,11 +231,12 @@ func match(entries []outboxEntry, p webhook.FanOutParams) fanOutWrites {
 		var more bool
 		ids, more = p.Matcher.Match(ids[:0], &e.event, e.after, room)
 		for _, id := range ids {
+			if shed[id] {
+				out.shed.add(&e.event, id)
+				continue
+			}
 			distinct[id] = struct{}{}
-			out.events = append(out.events, e.event.ID)
-			out.endpoints = append(out.endpoints, id)
-			out.tenants = append(out.tenants, e.event.Tenant)
-			out.types = append(out.types, e.event.Type)
+			out.pending.add(&e.event, id)
 		}
 		out.result.Deliveries += len(ids)
 
@@ -211,6 +255,12 @@ func match(entries []outboxEntry, p webhook.FanOutParams) fanOutWrites {
 	for id := range distinct {
 		out.result.Endpoints = append(out.result.Endpoints, id)
 	}
+	if len(out.shed.endpoints) > 0 {
+		out.result.Shed = make(map[uuid.UUID]int)
+	}
+	for _, id := range out.shed.endpoints {
+		out.result.Shed[id]++
+	}
 	return out
 }
 
@@ -218,15 +268,11 @@ func match(entries []outboxEntry, p webhook.FanOutParams) fanOutWrites {
 const moved = math.MinInt64
 
 func (s *core) write(ctx context.Context, tx conn, now time.Time, out fanOutWrites) error {
-	if n := len(out.events); n > 0 {
-		ids, err := newIDs(n)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.exec(ctx, &s.sql.insertDeliveries, s.db.uuids(ids), s.db.uuids(out.events),
-			s.db.uuids(out.endpoints), s.db.texts(out.tenants), s.db.texts(out.types), micros(now)); err != nil {
-			return err
-		}
+	if err := s.insert(ctx, tx, &s.sql.insertDeliveries, &out.pending, micros(now)); err != nil {
+		return err
+	}
+	if err := s.insert(ctx, tx, &s.sql.insertShed, &out.shed, micros(now), webhook.ReasonShed); err != nil {
+		return err
 	}
 	if len(out.unmatched) > 0 {
 		if _, err := tx.exec(ctx, &s.sql.insertUnmatched, s.db.uuids(out.unmatched), micros(now)); err != nil {
@@ -247,6 +293,21 @@ func (s *core) write(ctx context.Context, tx conn, now time.Time, out fanOutWrit
 		}
 	}
 	return nil
+}
+
+// insert writes deliveries, if there are any.
+func (s *core) insert(ctx context.Context, tx conn, q *statement, d *deliveries, more ...any) error {
+	n := len(d.events)
+	if n == 0 {
+		return nil
+	}
+	ids, err := newIDs(n)
+	if err != nil {
+		return err
+	}
+	args := []any{s.db.uuids(ids), s.db.uuids(d.events), s.db.uuids(d.endpoints), s.db.texts(d.tenants), s.db.texts(d.types)}
+	_, err = tx.exec(ctx, q, append(args, more...)...)
+	return err
 }
 
 // fanOutRate remembers how many deliveries an event makes, so that FanOut takes

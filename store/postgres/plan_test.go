@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +133,23 @@ func runDispatcher(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, now 
 			Now: now, MaxEvents: 50, MaxDeliveries: 100,
 			Matcher: &oneOf{everyEndpoint: everyEndpoint{ids}},
 		})
+		return err
+	})
+	shed := webhook.HealthRecord{EndpointID: ids[1], UpdatedAt: now, ShedUntil: now.Add(time.Minute)}
+	check("SaveHealth", 10, func() error { return store.SaveHealth(ctx, []webhook.HealthRecord{shed}) })
+	check("FanOut, shedding", 100, func() error {
+		r, err := store.FanOut(ctx, webhook.FanOutParams{
+			Now: now, MaxEvents: 50, MaxDeliveries: 100,
+			Matcher: &oneOf{everyEndpoint: everyEndpoint{ids}},
+		})
+		assert.Positive(t, r.Shed[ids[1]])
+		return err
+	})
+	check("CountBacklog", 2000, func() error {
+		counted, err := store.CountBacklog(ctx, []webhook.BacklogRequest{
+			{EndpointID: ids[0], Limit: 1000, Since: now.AddDate(0, 0, -7), SinceLimit: 900}, {EndpointID: ids[2], Limit: 10},
+		})
+		assert.Equal(t, webhook.Backlog{Total: 1000, Since: 900}, counted[0])
 		return err
 	})
 	check("Ready", 10*250, func() error {
@@ -262,8 +280,10 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 			return err
 		})
 	}
-	gone, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: d.EndpointID, State: webhook.StateDead, Limit: 1})
+	gone, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: d.EndpointID, State: webhook.StateDead, Limit: 2})
 	require.NoError(t, err)
+	// A delivery of the history may stand in both families; d has an unfinished run.
+	gone = slices.DeleteFunc(gone, func(other webhook.Delivery) bool { return other.EventID == d.EventID })
 	if len(gone) > 0 {
 		exec(t, pool, `DELETE FROM webhook.event WHERE id = $1`, gone[0].EventID)
 		_, _, err = store.StartRun(ctx, webhook.StartRunParams{Now: now, Scope: webhook.AllTenants(), EventID: gone[0].EventID, EndpointID: d.EndpointID})

@@ -12,9 +12,9 @@ type statements struct {
 	// Inside the host's transaction.
 	insertEvent, insertKeyedEvent, insertKeys, insertEvents, readKeys statement
 	// Fan-out.
-	takeOutbox, insertDeliveries, returnToOutbox, insertUnmatched statement
+	takeOutbox, readShedding, insertDeliveries, insertShed, returnToOutbox, insertUnmatched statement
 	// Claims and results.
-	ready, claim, claimOldest, renew, record, logLate, cancel statement
+	countBacklog, ready, claim, claimOldest, renew, record, logLate, cancel statement
 	// What a person asks for.
 	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone                                   statement
 	createReplayJob, getReplayJob, listReplayJobs, listTenantReplayJobs, listEndpointReplayJobs, cancelReplayJob statement
@@ -53,10 +53,13 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.readKeys, readKeysSQL, true},
 
 		{&s.takeOutbox, takeOutboxSQL, true},
+		{&s.readShedding, readSheddingSQL, true},
 		{&s.insertDeliveries, insertDeliveriesSQL, false},
+		{&s.insertShed, insertShedSQL, false},
 		{&s.returnToOutbox, returnToOutboxSQL, false},
 		{&s.insertUnmatched, insertUnmatchedSQL, false},
 
+		{&s.countBacklog, countBacklogSQL, true},
 		{&s.ready, readySQL, true},
 		{&s.claim, claimSQL, true},
 		{&s.claimOldest, claimOldestSQL, true},

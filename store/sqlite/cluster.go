@@ -26,12 +26,12 @@ const (
 	deleteDispatcher query = `DELETE FROM {{prefix}}dispatcher WHERE id = ?`
 
 	upsertHealth query = `
-		INSERT INTO {{prefix}}endpoint_health (endpoint_id, updated_at, state) VALUES (?, ?, ?)
+		INSERT INTO {{prefix}}endpoint_health (endpoint_id, updated_at, state, shed_until) VALUES (?, ?, ?, ?)
 		ON CONFLICT (endpoint_id) DO UPDATE
-		SET updated_at = excluded.updated_at, state = excluded.state, probe_until = 0
+		SET updated_at = excluded.updated_at, state = excluded.state, shed_until = excluded.shed_until, probe_until = 0
 		WHERE updated_at <= excluded.updated_at`
 
-	selectHealth query = `SELECT updated_at, state FROM {{prefix}}endpoint_health WHERE endpoint_id = ?`
+	selectHealth query = `SELECT updated_at, state, shed_until FROM {{prefix}}endpoint_health WHERE endpoint_id = ?`
 
 	// Rides on delivery_claim: leased deliveries are among the first of a lane.
 	selectLeased query = `
@@ -92,7 +92,7 @@ func (s *Store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) e
 		}
 		defer func() { _ = upsert.Close() }() // releases memory only
 		for _, h := range health {
-			if _, err := upsert.ExecContext(ctx, blob(h.EndpointID), micros(h.UpdatedAt), present(h.State)); err != nil {
+			if _, err := upsert.ExecContext(ctx, blob(h.EndpointID), micros(h.UpdatedAt), present(h.State), micros(h.ShedUntil)); err != nil {
 				return err
 			}
 		}
@@ -130,10 +130,11 @@ func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]w
 func loadHealth(ctx context.Context, st statements, h *webhook.HealthRecord, now int64) error {
 	rows, err := st[0].QueryContext(ctx, blob(h.EndpointID))
 	err = scanAll(rows, err, func(rows *sql.Rows) error {
-		var updated int64
-		if err := rows.Scan(&updated, &h.State); err != nil {
+		var updated, shed int64
+		if err := rows.Scan(&updated, &h.State, &shed); err != nil {
 			return err
 		}
+		h.ShedUntil = fromMicros(shed)
 		h.UpdatedAt = fromMicros(updated)
 		return nil
 	})

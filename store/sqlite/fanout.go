@@ -38,6 +38,15 @@ const (
 	// Fan-out is safe against being repeated: a delivery exists once.
 	orSkipDelivery query = ` ON CONFLICT (event_seq, endpoint_id, run) DO NOTHING`
 
+	// Rides on endpoint_health_shed, which holds the few that have been shed.
+	selectShedding query = `SELECT endpoint_id FROM {{prefix}}endpoint_health WHERE shed_until > 0 AND shed_until > ?`
+
+	insertShed query = `
+		INSERT INTO {{prefix}}delivery_dead
+		(id, event_seq, event_id, endpoint_id, run, tenant, event_type, state, reason, attempts,
+		created_at, finished_at, last_status, last_class)
+		VALUES (?, ?, ?, ?, 0, ?, ?, 'shed', ?, 0, ?, ?, 0, '') ON CONFLICT DO NOTHING`
+
 	deliveryRow = `(?,?,?,?,0,?,?,0,?,0,x'',0,?,0,'')`
 	// deliveryArgs are the parameters in deliveryRow.
 	deliveryArgs        = 8
@@ -70,6 +79,8 @@ type fanOut struct {
 
 	pending   []any // arguments of deliveries not yet inserted
 	endpoints map[uuid.UUID]struct{}
+	shedding  map[uuid.UUID]bool
+	counts    counts      // of what is shed
 	ids       []uuid.UUID // reused by Match
 }
 
@@ -166,6 +177,9 @@ func (f *fanOut) write(ctx context.Context, c *sql.Conn) error {
 	if err := f.load(ctx, c); err != nil {
 		return err
 	}
+	if err := f.loadShedding(ctx, c); err != nil {
+		return err
+	}
 	st, err := f.s.prepareAll(ctx, c, deleteOutbox, moveOutbox, insertUnmatched)
 	if err != nil {
 		return err
@@ -185,6 +199,9 @@ func (f *fanOut) write(ctx context.Context, c *sql.Conn) error {
 	if err := f.flush(ctx, c); err != nil {
 		return err
 	}
+	if err := f.s.saveCounts(ctx, c, f.counts); err != nil {
+		return err
+	}
 	if len(f.entries) >= f.p.MaxEvents {
 		f.result.More = true
 	}
@@ -193,6 +210,35 @@ func (f *fanOut) write(ctx context.Context, c *sql.Conn) error {
 		f.result.Endpoints = append(f.result.Endpoints, id)
 	}
 	return nil
+}
+
+// loadShedding reads which endpoints are being shed.
+func (f *fanOut) loadShedding(ctx context.Context, c *sql.Conn) error {
+	f.shedding, f.counts = nil, counts{}
+	rows, err := c.QueryContext(ctx, f.s.sql(selectShedding), micros(f.p.Now))
+	return scanAll(rows, err, func(rows *sql.Rows) error {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
+			return err
+		}
+		if f.shedding == nil {
+			f.shedding = make(map[uuid.UUID]bool)
+			f.result.Shed = make(map[uuid.UUID]int)
+		}
+		f.shedding[id] = true
+		return nil
+	})
+}
+
+// shed records a delivery as finished, without its ever having waited.
+func (f *fanOut) shed(ctx context.Context, c *sql.Conn, id uuid.UUID, event *webhook.EventRecord, endpoint uuid.UUID) error {
+	now := micros(f.p.Now)
+	_, err := c.ExecContext(ctx, f.s.sql(insertShed), blob(id), event.Sequence, blob(event.ID), blob(endpoint),
+		event.Tenant, event.Type, webhook.ReasonShed, now, now)
+	f.counts.end(webhook.StateShed, endpoint, event.Tenant, now)
+	f.result.Shed[endpoint]++
+	f.result.Deliveries++
+	return err
 }
 
 func (f *fanOut) event(ctx context.Context, c *sql.Conn, entry outboxEntry) error {
@@ -254,6 +300,12 @@ func (f *fanOut) deliver(ctx context.Context, c *sql.Conn, event *webhook.EventR
 		id, err := uuid.NewV7()
 		if err != nil {
 			return fmt.Errorf("making a delivery id: %w", err)
+		}
+		if f.shedding[endpoint] {
+			if err := f.shed(ctx, c, id, event, endpoint); err != nil {
+				return err
+			}
+			continue
 		}
 		f.pending = append(f.pending, blob(id), event.Sequence, blob(event.ID), blob(endpoint),
 			event.Tenant, event.Type, due, due)

@@ -30,6 +30,7 @@ type store struct {
 	fanOut             func(context.Context, webhook.FanOutParams) (webhook.FanOutResult, error)
 	ready              func(context.Context, webhook.ReadyParams) ([]webhook.ReadyLane, error)
 	claim              func(context.Context, webhook.ClaimParams) ([]webhook.Claimed, error)
+	countBacklog       func(context.Context, []webhook.BacklogRequest) ([]webhook.Backlog, error)
 	renew              func(context.Context, webhook.RenewParams) ([]uuid.UUID, error)
 	record             func(context.Context, webhook.RecordParams) (webhook.RecordResult, error)
 	cancelDeliveries   func(context.Context, webhook.CancelDeliveriesParams) (int, error)
@@ -73,7 +74,7 @@ func newStore() *store {
 		Store:        m,
 		vitalsHooks:  hooksOf(m),
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
-		ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
+		countBacklog: m.CountBacklog, ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
 		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, startRun: m.StartRun,
 		createReplayJob: m.CreateReplayJob, getReplayJob: m.GetReplayJob, listReplayJobs: m.ListReplayJobs, cancelReplayJob: m.CancelReplayJob,
 		finishedDeliveries: m.FinishedDeliveries, storedEvents: m.StoredEvents, takeReplayJob: m.TakeReplayJob, advanceReplayJob: m.AdvanceReplayJob,
@@ -92,6 +93,10 @@ func (s *store) InsertEvents(ctx context.Context, tx memTx, events []webhook.Eve
 
 func (s *store) FanOut(ctx context.Context, p webhook.FanOutParams) (webhook.FanOutResult, error) {
 	return s.fanOut(ctx, p)
+}
+
+func (s *store) CountBacklog(ctx context.Context, requests []webhook.BacklogRequest) ([]webhook.Backlog, error) {
+	return s.countBacklog(ctx, requests)
 }
 
 func (s *store) Ready(ctx context.Context, p webhook.ReadyParams) ([]webhook.ReadyLane, error) {
@@ -261,7 +266,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenVitals(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenShedding(), brokenVitals(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

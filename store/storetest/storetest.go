@@ -115,7 +115,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"replays", join(replayJobTests[Tx](), replayScanTests[Tx](), replayWorkTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
 		{"log", join(logTests[Tx](), attemptLogTests[Tx]())},
-		{"cluster", clusterTests[Tx]()},
+		{"cluster", join(clusterTests[Tx](), shedTests[Tx]())},
 		{"health", join(vitalsTests[Tx](), healthTests[Tx](), noticeTests[Tx]())},
 		{"retention", join(retentionTests[Tx](), counterTests[Tx](), dutyTests[Tx]())},
 		{"system", join(systemTests[Tx](), schemaTests(h), notifierTests(h))},
