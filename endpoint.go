@@ -94,6 +94,13 @@ type EndpointParams struct {
 	// second's worth, at least 1; at most 10,000.
 	Burst int
 
+	// IdempotencyKey makes Create idempotent for 24 hours or a little more: a second call
+	// of the same tenant with the same key makes nothing and returns the endpoint that the
+	// first made, as it is now and without its secret. It gives ErrConflict when that one
+	// is deleted, or was made with another URL or other types. At most 255 bytes; not
+	// returned by reads. Empty means that every call makes an endpoint.
+	IdempotencyKey string
+
 	// MaxInFlight caps the requests in flight to this endpoint. Zero means the
 	// dispatcher's [DispatcherConfig.MaxInFlightPerEndpoint].
 	MaxInFlight int

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -53,9 +54,12 @@ func (s *Endpoints) Create(ctx context.Context, p EndpointParams) (Endpoint, err
 	if err != nil {
 		return Endpoint{}, err
 	}
-	id, err := uuid.NewV7()
+	id, made, err := s.keyed(ctx, &p, now)
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("make an endpoint id: %w", err)
+		return Endpoint{}, err
+	}
+	if made != nil {
+		return *made, nil
 	}
 	rec := EndpointRecord{
 		ID:             id,
@@ -79,12 +83,65 @@ func (s *Endpoints) Create(ctx context.Context, p EndpointParams) (Endpoint, err
 	if err := putSecrets(&rec, []sealedSecret{first}); err != nil {
 		return Endpoint{}, err
 	}
-	rec, err = s.core.backend.CreateEndpoint(ctx, rec)
+	created, err := s.core.backend.CreateEndpoint(ctx, rec)
+	if errors.Is(err, ErrConflict) && p.IdempotencyKey != "" {
+		return s.twin(ctx, &p, rec.ID)
+	}
 	if err != nil {
 		return Endpoint{}, fmt.Errorf("create endpoint: %w", err)
 	}
+	rec = created
 	s.changed()
 	return shown(rec, v, p.Secret)
+}
+
+// keyed returns the id of an endpoint to be made, or the endpoint that an earlier call
+// with the same idempotency key made.
+func (s *Endpoints) keyed(ctx context.Context, p *EndpointParams, now time.Time) (uuid.UUID, *Endpoint, error) {
+	if p.IdempotencyKey == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return uuid.Nil, nil, fmt.Errorf("make an endpoint id: %w", err)
+		}
+		return id, nil, nil
+	}
+	ids := keyedIDs("endpoint", p.Tenant, p.IdempotencyKey, now)
+	for _, id := range ids {
+		e, err := s.Get(ctx, TenantScope(p.Tenant), id)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return uuid.Nil, nil, err
+		}
+		return id, &e, sameEndpoint(&e, p)
+	}
+	return ids[0], nil, nil
+}
+
+// twin returns the endpoint that another call with the same idempotency key has just
+// made. One that is deleted keeps its id, and gives ErrConflict.
+func (s *Endpoints) twin(ctx context.Context, p *EndpointParams, id uuid.UUID) (Endpoint, error) {
+	e, err := s.Get(ctx, TenantScope(p.Tenant), id)
+	if errors.Is(err, ErrNotFound) {
+		return Endpoint{}, fmt.Errorf("create endpoint %s, which was deleted: %w", id, ErrConflict)
+	}
+	if err != nil {
+		return Endpoint{}, err
+	}
+	if err := sameEndpoint(&e, p); err != nil {
+		return Endpoint{}, err
+	}
+	return e, nil
+}
+
+// sameEndpoint gives ErrConflict for an idempotency key that was used for something
+// else. An endpoint that was changed since may be different now.
+func sameEndpoint(e *Endpoint, p *EndpointParams) error {
+	if e.UpdatedAt.Equal(e.CreatedAt) && (e.URL != p.URL || !slices.Equal(e.Types, p.Types)) {
+		return fmt.Errorf("create endpoint: the idempotency key was used for another one: %w", ErrConflict)
+	}
+	return nil
 }
 
 // Get returns an endpoint, or ErrNotFound.
@@ -355,6 +412,9 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 		if err := matcher.ValidatePattern(pattern); err != nil {
 			return &InvalidError{Field: "Types[" + strconv.Itoa(i) + "]", Problem: err.Error(), cause: err}
 		}
+	}
+	if err := checkText("IdempotencyKey", p.IdempotencyKey, maxKeyBytes); err != nil {
+		return err
 	}
 	if err := checkText("Description", p.Description, maxDescriptionBytes); err != nil {
 		return err

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,6 +27,12 @@ type ReplayJobRequest struct {
 	// FinishedFrom and FinishedTo limit when the latest runs finished.
 	FinishedFrom time.Time `json:"finished_from,omitzero"`
 	FinishedTo   time.Time `json:"finished_to,omitzero"`
+
+	// IdempotencyKey makes Create idempotent for 24 hours or a little more: a second call
+	// for an endpoint with the same key makes nothing and returns the job that the first
+	// made. It gives ErrConflict when the endpoint is another one. At most 255 bytes; not
+	// returned by reads. Empty means that every call makes a job.
+	IdempotencyKey string `json:"-"`
 
 	// PerSecond is how many runs the job begins in a second at most. Zero means no
 	// limit but those that all replays have: the replay lane's share of the slots,
@@ -75,6 +82,9 @@ type ReplayJob struct {
 	Created    int       `json:"created"`
 	CreatedAt  time.Time `json:"created_at"`
 	FinishedAt time.Time `json:"finished_at,omitzero"`
+	// Duplicate is true of what Create returns for an IdempotencyKey that had made a job
+	// before.
+	Duplicate bool `json:"-"`
 }
 
 // Replays manages replay jobs, which send many deliveries of an endpoint again. A
@@ -112,13 +122,16 @@ func (s *Replays) Create(ctx context.Context, scope Scope, r ReplayJobRequest) (
 	if err != nil {
 		return ReplayJob{}, err
 	}
-	estimate, err := scan.count(ctx)
+	id, made, err := s.keyed(ctx, scan)
 	if err != nil {
 		return ReplayJob{}, err
 	}
-	id, err := uuid.NewV7()
+	if made != nil {
+		return *made, nil
+	}
+	estimate, err := scan.count(ctx)
 	if err != nil {
-		return ReplayJob{}, fmt.Errorf("make a replay job's id: %w", err)
+		return ReplayJob{}, err
 	}
 	doc, err := json.Marshal(scan.request)
 	if err != nil {
@@ -128,11 +141,43 @@ func (s *Replays) Create(ctx context.Context, scope Scope, r ReplayJobRequest) (
 		ID: id, EndpointID: r.EndpointID, Tenant: scan.endpoint.Tenant, State: ReplayRunning, Request: doc,
 		Matched: estimate.Matched, Cursor: scan.first, CreatedAt: scan.before, DueAt: scan.before,
 	}
-	if err := s.core.backend.CreateReplayJob(ctx, rec); err != nil {
+	err = s.core.backend.CreateReplayJob(ctx, rec)
+	if errors.Is(err, ErrConflict) && r.IdempotencyKey != "" {
+		job, err := s.Get(ctx, TenantScope(rec.Tenant), id) // a twin was faster
+		job.Duplicate = true
+		return job, err
+	}
+	if err != nil {
 		return ReplayJob{}, fmt.Errorf("create replay job: %w", err)
 	}
 	s.core.waker.deliveriesDue()
 	return replayJob(&rec)
+}
+
+// keyed returns the id of a job to be made, or the job that an earlier call with the
+// same idempotency key made.
+func (s *Replays) keyed(ctx context.Context, scan *replayScan) (uuid.UUID, *ReplayJob, error) {
+	key := scan.request.IdempotencyKey
+	if key == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return uuid.Nil, nil, fmt.Errorf("make a replay job's id: %w", err)
+		}
+		return id, nil, nil
+	}
+	ids := keyedIDs("replay", scan.endpoint.Tenant, key, scan.before)
+	for _, id := range ids {
+		job, err := s.Get(ctx, TenantScope(scan.endpoint.Tenant), id)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err == nil && job.EndpointID != scan.endpoint.ID {
+			err = fmt.Errorf("create replay job: the idempotency key was used for another endpoint: %w", ErrConflict)
+		}
+		job.Duplicate = true
+		return id, &job, err
+	}
+	return ids[0], nil, nil
 }
 
 // Get returns a job, or ErrNotFound.
@@ -229,6 +274,9 @@ func (r *ReplayJobRequest) check() *InvalidError {
 	}
 	if !r.FinishedTo.IsZero() && !r.FinishedFrom.Before(r.FinishedTo) {
 		return invalid("FinishedTo", "is not after FinishedFrom")
+	}
+	if err := checkText("IdempotencyKey", r.IdempotencyKey, maxKeyBytes); err != nil {
+		return err
 	}
 	if r.PerSecond < 0 {
 		return invalid("PerSecond", "is negative")

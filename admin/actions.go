@@ -11,7 +11,8 @@ import (
 
 func (v *visit) createEndpoint(p webhook.EndpointParams) (webhook.Endpoint, error) {
 	e, err := v.view.CreateEndpoint(v.ctx(), p)
-	if err == nil {
+	// Without a secret it was made by an earlier request with the same idempotency key.
+	if err == nil && !e.Secret.IsZero() {
 		v.audit(ActionEndpointCreate, e.Tenant, e.ID, nil, v.auditedEndpoint(e))
 	}
 	return e, err
@@ -107,7 +108,7 @@ func (v *visit) replayEvent(event, endpoint uuid.UUID) (webhook.Delivery, error)
 
 func (v *visit) createReplay(r webhook.ReplayJobRequest) (webhook.ReplayJob, error) {
 	job, err := v.view.CreateReplay(v.ctx(), r)
-	if err == nil {
+	if err == nil && !job.Duplicate {
 		v.audit(ActionReplayCreate, job.Tenant, job.ID, nil, job)
 	}
 	return job, err

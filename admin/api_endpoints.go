@@ -27,7 +27,7 @@ func endpointRoutes() []route {
 		}},
 		{method: http.MethodPost, pattern: "/api/endpoints", mutates: true, serve: createEndpoint, op: &operation{
 			id: "createEndpoint", tag: "endpoints", summary: "Make an endpoint. The answer shows its secret, once.",
-			request: endpointInput{}, status: 201, response: endpointShape{}, etag: true, problems: []int{422},
+			creates: true, request: endpointInput{}, status: 201, response: endpointShape{}, etag: true, problems: []int{409},
 		}},
 		{method: http.MethodGet, pattern: one, serve: getEndpoint, op: &operation{
 			id: "getEndpoint", tag: "endpoints", summary: "An endpoint.", status: 200, response: endpointShape{}, etag: true,
@@ -90,12 +90,12 @@ func createEndpoint(v *visit) error {
 	if err != nil {
 		return err
 	}
+	p.IdempotencyKey = v.r.Header.Get("Idempotency-Key")
 	e, err := v.createEndpoint(p)
 	if err != nil {
 		return err
 	}
-	v.w.Header().Set("Location", v.base+"api/endpoints/"+e.ID.String())
-	return v.writeEndpoint(http.StatusCreated, v.endpointWithSecret(e))
+	return v.writeEndpoint(v.created("api/endpoints/", e.ID, e.Secret.IsZero()), v.endpointWithSecret(e))
 }
 
 func getEndpoint(v *visit) error {

@@ -20,11 +20,11 @@ func replayRoutes() []route {
 		}},
 		{method: http.MethodPost, pattern: "/api/replays", mutates: true, serve: createReplay, op: &operation{
 			id: "createReplay", tag: "replays", summary: "Send many deliveries of an endpoint again.",
-			request: webhook.ReplayJobRequest{}, status: 201, response: webhook.ReplayJob{}, problems: []int{404, 409, 422},
+			creates: true, request: webhook.ReplayJobRequest{}, status: 201, response: webhook.ReplayJob{}, problems: []int{404, 409},
 		}},
 		{method: http.MethodPost, pattern: "/api/replays/dry-run", serve: estimateReplay, op: &operation{
 			id: "estimateReplay", tag: "replays", summary: "Count what a replay job would send, and change nothing.",
-			request: webhook.ReplayJobRequest{}, status: 200, response: webhook.ReplayEstimate{}, problems: []int{404, 409, 422},
+			request: webhook.ReplayJobRequest{}, status: 200, response: webhook.ReplayEstimate{}, problems: []int{404, 409},
 		}},
 		{method: http.MethodGet, pattern: one, serve: getReplay, op: &operation{
 			id: "getReplay", tag: "replays", summary: "A replay job and how far it has come.", status: 200, response: webhook.ReplayJob{},
@@ -59,12 +59,12 @@ func createReplay(v *visit) error {
 	if err := v.readJSON(&r); err != nil {
 		return err
 	}
+	r.IdempotencyKey = v.r.Header.Get("Idempotency-Key")
 	job, err := v.createReplay(r)
 	if err != nil {
 		return err
 	}
-	v.w.Header().Set("Location", v.base+"api/replays/"+job.ID.String())
-	return v.writeJSON(http.StatusCreated, job)
+	return v.writeJSON(v.created("api/replays/", job.ID, job.Duplicate), job)
 }
 
 func estimateReplay(v *visit) error {

@@ -251,3 +251,108 @@ func TestWhoMayOnlyReadChangesNothing(t *testing.T) {
 		assert.Empty(t, c.w.records())
 	}
 }
+
+func TestCreationIsIdempotent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, withEvents)
+	own := w.populate("acme")
+	w.records()
+	for path, body := range map[string]map[string]any{
+		"/api/endpoints": {"url": "https://a.example/in", "types": []string{"*"}},
+		"/api/replays":   {"endpoint_id": own.endpoint},
+	} {
+		first := w.ask(w.portal, "acme", "POST", path, body, "Idempotency-Key", "k1")
+		require.Equal(t, http.StatusCreated, first.Status, first.Body)
+		again := w.ask(w.portal, "acme", "POST", path, body, "Idempotency-Key", "k1")
+		require.Equal(t, http.StatusOK, again.Status, again.Body)
+		assert.Equal(t, "true", again.Header.Get("Idempotent-Replayed"))
+		assert.Equal(t, first.object()["id"], again.object()["id"])
+		assert.Equal(t, first.Header.Get("Location"), again.Header.Get("Location"))
+		assert.NotContains(t, again.object(), "secret")
+		assert.Len(t, w.records(), 1)
+
+		other := w.ask(w.portal, "acme", "POST", path, body, "Idempotency-Key", "k2")
+		assert.NotEqual(t, first.object()["id"], other.object()["id"])
+		w.records()
+		tooLong := w.ask(w.portal, "acme", "POST", path, body, "Idempotency-Key", strings.Repeat("k", 256))
+		assert.Equal(t, http.StatusUnprocessableEntity, tooLong.Status)
+	}
+	event := map[string]any{"type": "a.b", "payload": 1}
+	first := w.ask(w.portal, "acme", "POST", "/api/events", event, "Idempotency-Key", "e1")
+	require.Equal(t, http.StatusAccepted, first.Status, first.Body)
+	again := w.ask(w.portal, "acme", "POST", "/api/events", event, "Idempotency-Key", "e1")
+	assert.Equal(t, first.object()["event_id"], again.object()["event_id"])
+	assert.Equal(t, true, again.object()["duplicate"])
+	assert.Len(t, w.records(), 1)
+}
+
+func TestAnUpdateDoesNotOverwriteSomebodyElses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint("acme")
+	path := "/api/endpoints/" + e.ID.String()
+	read := w.ask(w.portal, "acme", "GET", path, nil)
+	tag := read.Header.Get("ETag")
+	require.NotEmpty(t, tag)
+
+	for _, form := range []string{"%s", "*", `"999", %s`} {
+		match := strings.ReplaceAll(form, "%s", tag)
+		got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"description": "x" + match}, "If-Match", match)
+		require.Equal(t, http.StatusOK, got.Status, got.Body)
+		require.NotEqual(t, tag, got.Header.Get("ETag"))
+		tag = got.Header.Get("ETag")
+	}
+	for _, match := range []string{`"999"`, read.Header.Get("ETag"), "W/" + tag, "garbage"} {
+		got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"description": "lost"}, "If-Match", match)
+		assert.Equal(t, http.StatusPreconditionFailed, got.Status, match)
+	}
+	e, err := w.hooks.Endpoints().Get(t.Context(), webhook.AllTenants(), e.ID)
+	require.NoError(t, err)
+	assert.NotEqual(t, "lost", e.Description)
+}
+
+func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	created := w.ask(w.portal, "acme", "POST", "/api/endpoints", map[string]any{
+		"url": "https://a.example/in", "types": []string{"order.*"}, "description": "d", "filter": map[string]any{"a": map[string]any{"$gte": 1}},
+		"headers": map[string]string{"X-Api-Key": "hunter2"}, "rate_limit": 2.5, "burst": 3, "max_in_flight": 4, "timeout_seconds": 1.5,
+		"newest_first": true, "adaptive_rate": true,
+	})
+	require.Equal(t, http.StatusCreated, created.Status, created.Body)
+	path := "/api/endpoints/" + created.object()["id"].(string)
+	have := w.ask(w.portal, "acme", "GET", path, nil).object()
+	assert.InDelta(t, 1.5, have["timeout_seconds"], 0)
+	assert.Equal(t, []any{"X-Api-Key"}, have["header_names"])
+
+	got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"rate_limit": 5}).object()
+	for name, value := range have {
+		switch name {
+		case "rate_limit":
+			assert.InDelta(t, 5, got[name], 0)
+		case "revision", "updated_at":
+		default:
+			assert.Equal(t, value, got[name], name)
+		}
+	}
+	got = w.ask(w.portal, "acme", "PATCH", path, map[string]any{
+		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil,
+	}, "Content-Type", "application/merge-patch+json").object()
+	assert.Empty(t, got["description"])
+	assert.NotContains(t, got, "filter")
+	assert.Empty(t, got["header_names"])
+	assert.InDelta(t, 0, got["rate_limit"], 0)
+	assert.Equal(t, false, got["newest_first"])
+
+	for field, value := range map[string]any{
+		"url": "http://127.0.0.1/", "types": []string{}, "filter": map[string]any{"$bad": 1}, "headers": map[string]string{"Host": "x"},
+		"rate_limit": -1, "burst": -1, "max_in_flight": 1e9, "timeout_seconds": 31, "tenant": "globex", "secret": "whsec_x",
+	} {
+		got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{field: value})
+		require.Equal(t, http.StatusUnprocessableEntity, got.Status, "%s: %s", field, got.Body)
+		assert.Contains(t, got.object()["errors"].([]any)[0].(map[string]any)["field"], field)
+	}
+	got2 := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"burst": "many"})
+	assert.Equal(t, http.StatusUnprocessableEntity, got2.Status)
+	assert.Contains(t, got2.Body, `"burst"`)
+}

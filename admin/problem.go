@@ -122,5 +122,12 @@ func fieldName(field string) string {
 	if _, name, ok := strings.Cut(field, "."); ok {
 		field = name
 	}
-	return strings.ToLower(wordStart.ReplaceAllString(field, "${1}_${2}"))
+	name := strings.ToLower(wordStart.ReplaceAllString(field, "${1}_${2}"))
+	if other, ok := otherNames[name]; ok {
+		return other
+	}
+	return name
 }
+
+// otherNames are the fields that the API calls differently, since JSON has no durations.
+var otherNames = map[string]string{"overlap": "overlap_seconds", "timeout": "timeout_seconds"}

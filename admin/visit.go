@@ -121,3 +121,14 @@ func (v *visit) writeNothing() error {
 	v.w.WriteHeader(http.StatusNoContent)
 	return nil
 }
+
+// created says where a new thing is, below the handler's root, and returns the status of
+// the answer: one that an earlier request with the same Idempotency-Key made is not new.
+func (v *visit) created(where string, id uuid.UUID, before bool) int {
+	v.w.Header().Set("Location", v.base+where+id.String())
+	if before {
+		v.w.Header().Set("Idempotent-Replayed", "true")
+		return http.StatusOK
+	}
+	return http.StatusCreated
+}
