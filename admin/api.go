@@ -51,6 +51,7 @@ func (h *Handler) apiRoutes() []route {
 	routes = append(routes, endpointRoutes()...)
 	routes = append(routes, deliveryRoutes()...)
 	routes = append(routes, replayRoutes()...)
+	routes = append(routes, healthRoutes()...)
 	routes = append(routes, h.eventRoutes()...)
 	kept := routes[:0]
 	for _, rt := range routes {

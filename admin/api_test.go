@@ -6,7 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -355,4 +357,18 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 	got2 := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"burst": "many"})
 	assert.Equal(t, http.StatusUnprocessableEntity, got2.Status)
 	assert.Contains(t, got2.Body, `"burst"`)
+}
+
+func TestOperatorsSeeTheDispatchersAndTenantsDoNot(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	now := time.Now().UTC()
+	require.NoError(t, w.store.SaveActivity(t.Context(), []webhook.ActivityRecord{{
+		Dispatcher: uuid.Must(uuid.NewV7()), At: now.Truncate(5 * time.Minute),
+		Data: fmt.Appendf(nil, `{"seen_at":%q,"counts":[],"gauges":{"endpoints":7,"in_flight":3,"max_in_flight":512}}`, now.Format(time.RFC3339Nano)),
+	}}))
+	got := w.ask(w.ops, "ops", "GET", "/api/dispatchers", nil)
+	require.Len(t, got.object()["items"], 1, got.Body)
+	assert.InDelta(t, 7, got.object()["items"].([]any)[0].(map[string]any)["endpoints"], 0)
+	assert.Equal(t, http.StatusNotFound, w.ask(w.portal, "acme", "GET", "/api/dispatchers", nil).Status)
 }

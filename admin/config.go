@@ -27,6 +27,7 @@ type Hooks interface {
 	Backend() webhook.Backend
 	Deliveries() *webhook.Deliveries
 	Endpoints() *webhook.Endpoints
+	Health() *webhook.Health
 	Replays() *webhook.Replays
 }
 

@@ -84,6 +84,11 @@ func (w *world) populate(tenant string) ids {
 	d := w.deliver(tenant, res.EventID)
 	job, err := w.hooks.Replays().Create(w.t.Context(), webhook.TenantScope(tenant), webhook.ReplayJobRequest{EndpointID: e.ID})
 	require.NoError(w.t, err)
+	_, err = w.store.AddNotices(w.t.Context(), []webhook.NoticeRecord{{
+		ID: uuid.Must(uuid.NewV7()), EndpointID: e.ID, Tenant: tenant, Kind: webhook.NoticeFailing,
+		Streak: d.CreatedAt, CreatedAt: d.FinishedAt, Detail: []byte(`{"reason":"it answers 500","status":500,"class":"http_5xx"}`),
+	}})
+	require.NoError(w.t, err)
 	return ids{endpoint: e.ID, event: res.EventID, delivery: d.ID, replay: job.ID}
 }
 

@@ -180,6 +180,10 @@ func (d *describer) params(op *operation) []any {
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[webhook.DeliveryState](): deliveryStates,
 	reflect.TypeFor[webhook.EndpointState](): {string(webhook.EndpointActive), string(webhook.EndpointPaused), string(webhook.EndpointDisabled)},
+	reflect.TypeFor[webhook.HealthStatus](): {
+		string(webhook.HealthUnknown), string(webhook.HealthHealthy), string(webhook.HealthUnsteady), string(webhook.HealthFailing),
+	},
+	reflect.TypeFor[webhook.CircuitState](): {string(webhook.CircuitClosed), string(webhook.CircuitOpen), string(webhook.CircuitHalfOpen)},
 	reflect.TypeFor[webhook.ReplayJobState](): {
 		string(webhook.ReplayRunning), string(webhook.ReplayDone), string(webhook.ReplayCancelled), string(webhook.ReplayFailed),
 	},

@@ -199,7 +199,7 @@ type attemptShape struct {
 // attempt is an attempt as the visit may see it. What names addresses is for operators.
 func (v *visit) attempt(a webhook.Attempt) attemptShape {
 	shape := attemptShape{
-		Number: a.Number, StartedAt: a.StartedAt, LatencyMS: float64(a.Latency.Microseconds()) / 1000, Status: a.Status,
+		Number: a.Number, StartedAt: a.StartedAt, LatencyMS: milliseconds(a.Latency), Status: a.Status,
 		Class: a.Class, Location: a.Location, Truncated: a.Truncated, BodySHA256: hex.EncodeToString(a.BodyHash), Late: a.Late,
 	}
 	if v.principal.operator {

@@ -16,6 +16,7 @@ type Hooks interface {
 	Backend() webhook.Backend
 	Deliveries() *webhook.Deliveries
 	Endpoints() *webhook.Endpoints
+	Health() *webhook.Health
 	Replays() *webhook.Replays
 }
 
@@ -104,6 +105,29 @@ func (v *View) EnableEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoi
 // RotateSecret gives an endpoint a new secret.
 func (v *View) RotateSecret(ctx context.Context, id uuid.UUID, o webhook.RotateOptions) (webhook.Endpoint, error) {
 	return v.hooks.Endpoints().RotateSecret(ctx, v.scope, id, o)
+}
+
+// Health tells how an endpoint fares.
+func (v *View) Health(ctx context.Context, endpoint uuid.UUID) (webhook.EndpointHealth, error) {
+	return v.hooks.Health().Endpoint(ctx, v.scope, endpoint)
+}
+
+// Healths tells how endpoints fare. The view's scope replaces p's.
+func (v *View) Healths(ctx context.Context, p webhook.ListHealthParams) ([]webhook.EndpointHealth, error) {
+	p.Scope = v.scope
+	return v.hooks.Health().List(ctx, p)
+}
+
+// Notices lists notices about endpoints, newest first. The view's scope replaces p's.
+func (v *View) Notices(ctx context.Context, p webhook.ListNoticesParams) ([]webhook.Notice, error) {
+	p.Scope = v.scope
+	return v.hooks.Health().Notices(ctx, p)
+}
+
+// Overview sums up how all that is in the view fares. The view's scope replaces p's.
+func (v *View) Overview(ctx context.Context, p webhook.OverviewParams) (webhook.HealthOverview, error) {
+	p.Scope = v.scope
+	return v.hooks.Health().Overview(ctx, p)
 }
 
 // Counters lists the counters of endpoints by day. The view's scope replaces p's.
