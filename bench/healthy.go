@@ -44,15 +44,45 @@ const (
 // measureHealthy prints the p99 of the time from commit to arrival at healthy
 // endpoints, with 5 % of all endpoints hanging until the timeout and 5 % failing,
 // over that before; all of them from the same instant, in the middle of the run.
-func measureHealthy(ctx context.Context, c *cluster, period time.Duration) error {
+func measureHealthy(ctx context.Context, c *cluster, o options) error {
 	return c.withDatabase(ctx, deliverConnections, func(pool *pgxpool.Pool) error {
 		t, err := newTown(ctx, pool)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = t.close() }()
-		return t.measure(ctx, period)
+		t.watch = sideWatch{cluster: c, pool: pool, o: o}
+		return t.measure(ctx, o.healthy)
 	})
+}
+
+// sideWatch tells, beside the latencies, what a side costs, and where the flags say so
+// which statements and functions it costs that in.
+type sideWatch struct {
+	cluster *cluster
+	pool    *pgxpool.Pool
+	o       options
+}
+
+// during runs a side and returns the CPU time that it took per second.
+func (w sideWatch) during(ctx context.Context, name string, side func() error) (used cpuTime, err error) {
+	if w.o.statements {
+		report, err := watchStatements(ctx, w.pool)
+		if err != nil {
+			return cpuTime{}, err
+		}
+		defer report("healthy, " + name)
+	}
+	if w.o.profile != "" {
+		stop, err := startProfile(w.o.profile, "healthy-"+name+".cpu")
+		if err != nil {
+			return cpuTime{}, err
+		}
+		defer stop()
+	}
+	began, before := time.Now(), w.cluster.cpuTime()
+	err = side()
+	return w.cluster.cpuTime().per(before, max(1, int(time.Since(began).Seconds()))), err
 }
 
 // townHall is the receivers, and the host that sends to them.
@@ -65,6 +95,8 @@ type townHall struct {
 	stricken atomic.Bool
 	hanging  atomic.Int64
 	arrived  atomic.Int64
+
+	watch sideWatch
 
 	mu   sync.Mutex
 	took []sample // first arrivals at endpoints that stay healthy
@@ -215,12 +247,14 @@ func (t *townHall) measure(ctx context.Context, period time.Duration) error {
 		return err
 	}
 	healthy := time.Now()
-	if err := t.offer(ctx, rate, period); err != nil {
+	cpuBefore, err := t.watch.during(ctx, "before", func() error { return t.offer(ctx, rate, period) })
+	if err != nil {
 		return err
 	}
 	struck := time.Now()
 	t.stricken.Store(true)
-	if err := t.offer(ctx, rate, period); err != nil {
+	cpuAfter, err := t.watch.during(ctx, "after", func() error { return t.offer(ctx, rate, period) })
+	if err != nil {
 		return err
 	}
 	over := time.Now()
@@ -246,6 +280,8 @@ func (t *townHall) measure(ctx context.Context, period time.Duration) error {
 	show("5 % hang, 5 % fail", after, lateAfter)
 	first, _ := t.between(struck, struck.Add(10*time.Second), end)
 	show("  the first 10 s of that", first, 0)
+	fmt.Printf("  CPU per second, here and in PostgreSQL: %s + %s, then %s + %s\n",
+		ms(cpuBefore.own), ms(cpuBefore.server), ms(cpuAfter.own), ms(cpuAfter.server))
 	fmt.Printf("  requests hanging at the end: %d; load of the machine: %s\n", hanging, loadAverage())
 	if quantile(before, 0.5) > 10*answerTime {
 		fmt.Println("  The machine could not keep up when all were healthy, so the ratio says nothing: capacity fell after it was measured.")

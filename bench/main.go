@@ -118,7 +118,7 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}
 	if strings.Contains("healthy", o.only) {
-		if err := measureHealthy(ctx, c, o.healthy); err != nil {
+		if err := measureHealthy(ctx, c, o); err != nil {
 			return fmt.Errorf("healthy: %w", err)
 		}
 	}
