@@ -72,9 +72,11 @@ func (w *waker) arm() {
 	defer w.mu.Unlock()
 	switch {
 	case w.closed:
-	case w.timer != nil:
+	case w.timer != nil && (w.step == 0 || !w.timer.Stop()): // it fires soon, or now
 		w.again = true
 	default:
+		// A later step of events before waits no longer: what it would find, the first
+		// one of this event finds.
 		w.step = 0
 		w.timer = time.AfterFunc(wakeSteps[0], w.fire)
 	}

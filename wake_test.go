@@ -76,6 +76,24 @@ func TestManyEventsGiveOneWakeUpPerStep(t *testing.T) {
 	})
 }
 
+func TestAnEventAmongOthersWaitsNoLongerThanTheFirst(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWaker(nil)
+		defer w.close()
+		c := make(chan struct{}, 1)
+		defer w.listen(c)()
+
+		for range 100 { // one per 15 ms, while the later steps of the one before are armed
+			w.arm()
+			began := time.Now()
+			<-c
+			assert.Equal(t, wakeSteps[0], time.Since(began))
+			time.Sleep(10 * time.Millisecond) // virtual
+		}
+	})
+}
+
 func TestOtherProcessesAreSignalledSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
