@@ -89,10 +89,10 @@ type Config struct {
 	ShedGrowth time.Duration
 
 	// SilentAfter is how long an endpoint with requests in flight may go without
-	// a success before it counts as cold: many endpoints that begin to hang at
+	// a success before it gets nothing more: many endpoints that begin to hang at
 	// the same instant would else fill the process before SlowAfter has passed.
-	// It is at least five times the endpoint's usual latency. Zero means 500 ms;
-	// negative: never.
+	// Where its usual latency is known, it is five times that, at least half of
+	// SilentAfter and at most SlowAfter. Zero means 500 ms; negative: never.
 	SilentAfter time.Duration
 
 	// SlowAfter is the moving average latency over which an endpoint, and the

@@ -135,8 +135,10 @@ func (s *Scheduler) isSlow(e *endpoint) bool {
 	if s.cfg.Off.has(SlowLane) {
 		return false
 	}
-	return e.latency > s.cfg.SlowAfter.Seconds() || e.aged > 0 && 2*e.aged >= e.inFlight
+	return s.isUsuallySlow(e) || e.aged > 0 && 2*e.aged >= e.inFlight
 }
+
+func (s *Scheduler) isUsuallySlow(e *endpoint) bool { return e.latency > s.cfg.SlowAfter.Seconds() }
 
 // age moves the requests that have been in flight for too long to the slow
 // lane, whatever endpoint they belong to.

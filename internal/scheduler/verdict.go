@@ -52,7 +52,11 @@ func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, at stage) verdi
 			probe = true
 		}
 	}
-	if e.used() >= s.limit(n, e, ramp) {
+	limit := s.capOf(e) // a probe is alone anyway, but for lost ones
+	if !probe {
+		limit = s.limit(n, e, ramp)
+	}
+	if e.used() >= limit {
 		return verdict{why: WaitConcurrency}
 	}
 	if e.bucket != nil && e.bucket.free(now, e.reserved) <= 0 {
@@ -83,11 +87,12 @@ func (s *Scheduler) verdict(now time.Time, n int64, e *endpoint, at stage) verdi
 // limit is what the endpoint may have in flight now, with ramp the limit of its
 // slow start, if any.
 func (s *Scheduler) limit(n int64, e *endpoint, ramp int) int {
-	limit := e.spec.MaxInFlight
-	if s.cfg.Off.has(EndpointCap) {
-		limit = unlimited
-	}
-	if s.isCold(n, e) {
+	limit := s.capOf(e)
+	switch {
+	case s.cfg.Off.has(ColdStart):
+	case s.isSilent(n, e) && !s.isUsuallySlow(e):
+		limit = min(limit, 1) // which it has in flight
+	case s.isCold(n, e), s.isSilent(n, e):
 		limit = min(limit, s.cfg.ColdSlots)
 	}
 	if ramp > 0 && !s.cfg.Off.has(SlowStart) {
@@ -96,24 +101,32 @@ func (s *Scheduler) limit(n int64, e *endpoint, ramp int) int {
 	return limit
 }
 
-// isCold reports whether the endpoint is without a recent success: it had none
-// for a while, or it has gone silent with requests in flight.
+func (s *Scheduler) capOf(e *endpoint) int {
+	if s.cfg.Off.has(EndpointCap) {
+		return unlimited
+	}
+	return e.spec.MaxInFlight
+}
+
+// isCold reports whether the endpoint is without a recent success.
 func (s *Scheduler) isCold(n int64, e *endpoint) bool {
-	if s.cfg.Off.has(ColdStart) {
-		return false
-	}
-	if e.lastSuccess == 0 || n-e.lastSuccess > int64(s.cfg.ColdAfter) {
-		return true
-	}
-	return s.isSilent(n, e)
+	return e.lastSuccess == 0 || n-e.lastSuccess > int64(s.cfg.ColdAfter)
 }
 
 // isSilent reports whether the endpoint has requests in flight and none has
-// succeeded for longer than it usually takes. A timeout is no sign of life.
+// succeeded for longer than it usually takes. A timeout is no sign of life. It gets
+// nothing more then, unless it is one that is always slow: where hundreds of endpoints
+// begin to hang at the same instant, two requests to each would be half of all slots.
 func (s *Scheduler) isSilent(n int64, e *endpoint) bool {
-	usual := time.Duration(silentLatencies * e.latency * float64(time.Second))
-	silence := int64(max(s.cfg.SilentAfter, min(usual, s.cfg.SlowAfter)))
-	return s.cfg.SilentAfter > 0 && e.inFlight > 0 && n-e.lastSign > silence
+	if s.cfg.SilentAfter < 0 || e.inFlight == 0 {
+		return false
+	}
+	silence := s.cfg.SilentAfter
+	if e.latency > 0 {
+		usual := time.Duration(silentLatencies * e.latency * float64(time.Second))
+		silence = max(silence/2, min(usual, s.cfg.SlowAfter))
+	}
+	return n-e.lastSign > int64(silence)
 }
 
 // silentLatencies is how many times its usual latency an endpoint may take
