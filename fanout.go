@@ -63,6 +63,7 @@ func (f *fanOut) drain(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		now := f.r.d.clock.now()
+		clear(f.matcher.matched)
 		res, err := f.r.core.backend.FanOut(ctx, FanOutParams{
 			Now:           now,
 			MaxEvents:     fanOutEvents,
@@ -87,16 +88,16 @@ func (f *fanOut) announce(endpoints []uuid.UUID, now time.Time) {
 	if len(endpoints) == 0 {
 		return
 	}
-	own := make([]ReadyLane, 0, len(endpoints))
+	own := make([]arrival, 0, len(endpoints))
 	var others []uuid.UUID
 	for _, id := range endpoints {
 		if t := f.r.registry.get(id); t == nil || f.r.cluster.owns(t.host) {
-			own = append(own, ReadyLane{EndpointID: id, Lane: LaneFirst, DueAt: now})
+			own = append(own, arrival{id, f.matcher.matched[id]})
 		} else {
 			others = append(others, id)
 		}
 	}
-	f.r.loop.ready(own)
+	f.r.loop.arrive(own, now)
 	f.r.cluster.signal(SignalReady, others...)
 }
 
@@ -115,10 +116,11 @@ type endpointMatcher struct {
 	*matcher.Matcher
 
 	registry *registry
+	matched  map[uuid.UUID]int // deliveries by endpoint, in the present fan-out
 }
 
 func newEndpointMatcher(r *registry) *endpointMatcher {
-	return &endpointMatcher{Matcher: matcher.New(), registry: r}
+	return &endpointMatcher{Matcher: matcher.New(), registry: r, matched: make(map[uuid.UUID]int)}
 }
 
 // Apply implements [Matcher].
@@ -151,6 +153,11 @@ func subscription(rec *EndpointRecord) matcher.Endpoint {
 }
 
 // Match implements [Matcher].
-func (m *endpointMatcher) Match(dst []uuid.UUID, e *EventRecord, after uuid.UUID, max int) ([]uuid.UUID, bool) {
-	return m.Matcher.Match(dst, e.Tenant, e.Type, e.Payload, after, max)
+func (m *endpointMatcher) Match(dst []uuid.UUID, e *EventRecord, after uuid.UUID, max int) (ids []uuid.UUID, more bool) {
+	before := len(dst)
+	ids, more = m.Matcher.Match(dst, e.Tenant, e.Type, e.Payload, after, max)
+	for _, id := range ids[before:] {
+		m.matched[id]++
+	}
+	return ids, more
 }

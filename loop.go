@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,18 +14,6 @@ import (
 const (
 	// claimBatch is how many deliveries one claim asks for at most.
 	claimBatch = 500
-
-	// maxClaims is how many claims are under way at a time. A second one begins only
-	// when 1/claimShare of all slots is free, so that claims stay large: were there
-	// only one, slots that become free right after it began would wait for it and
-	// for the next.
-	maxClaims  = 2
-	claimShare = 2
-
-	// claimPatience is how long a busy dispatcher waits for that share of its slots
-	// to become free before it claims for fewer: each claim costs the database the
-	// same, however few deliveries it brings.
-	claimPatience = 3 * time.Millisecond
 
 	// saturatedPause is how long claiming pauses while too many results wait for
 	// the database.
@@ -42,6 +29,7 @@ type loop struct {
 
 	// Written by others, read by run. Senders give up when over is closed.
 	readyC   chan []ReadyLane
+	arrivedC chan arrivals
 	changedC chan []*target
 	doneC    chan attemptOver
 	claimedC chan claimReply
@@ -53,7 +41,10 @@ type loop struct {
 	over     chan struct{}
 
 	// Owned by run.
-	claiming int // claims under way
+	claiming int       // claims under way, but for
+	probing  int       // those of probes
+	begun    time.Time // when the last one began, by the machine's own clock
+	scarce   bool      // the last plan ended for want of slots, not of work
 	grants   []scheduler.Grant
 	wait     backoff
 	retryAt  time.Time // no claim before; zero unless claims fail
@@ -72,9 +63,22 @@ type attemptOver struct {
 	scheduler.Result
 }
 
+// arrivals are the deliveries that one fan-out made.
+type arrivals struct {
+	at  time.Time
+	own []arrival
+}
+
+// arrival is a number of deliveries, all due, to one endpoint.
+type arrival struct {
+	endpoint uuid.UUID
+	n        int
+}
+
 // claimReply is what a claim brought for the grants.
 type claimReply struct {
 	grants  []scheduler.Grant
+	count   *int // of claims under way, in which it is
 	claimed []Claimed
 	token   uuid.UUID
 	until   time.Time
@@ -86,6 +90,7 @@ func newLoop(r *run) *loop {
 	l := &loop{
 		r:        r,
 		readyC:   make(chan []ReadyLane, 16),
+		arrivedC: make(chan arrivals, 16),
 		changedC: make(chan []*target, 16),
 		doneC:    make(chan attemptOver, r.cfg.MaxInFlight),
 		claimedC: make(chan claimReply, maxClaims),
@@ -107,6 +112,14 @@ func newLoop(r *run) *loop {
 func (l *loop) ready(lanes []ReadyLane) {
 	select {
 	case l.readyC <- lanes:
+	case <-l.over:
+	}
+}
+
+// arrive tells of deliveries that were just made, all of them. Safe from any goroutine.
+func (l *loop) arrive(own []arrival, at time.Time) {
+	select {
+	case l.arrivedC <- arrivals{at, own}:
 	case <-l.over:
 	}
 }
@@ -147,7 +160,7 @@ func (l *loop) run(ctx context.Context) {
 			l.keep(id, p)
 		}
 	}
-	for ; l.claiming > 0; l.claiming-- {
+	for n := l.claiming + l.probing; n > 0; n-- {
 		l.handBack(<-l.claimedC)
 	}
 }
@@ -162,6 +175,8 @@ func (l *loop) waitForNews(ctx context.Context) {
 	case <-timer:
 	case lanes := <-l.readyC:
 		l.takeReady(lanes)
+	case a := <-l.arrivedC:
+		l.takeArrived(a)
 	case changed := <-l.changedC:
 		l.takeChanged(changed)
 	case res := <-l.doneC:
@@ -185,6 +200,8 @@ func (l *loop) waitForNews(ctx context.Context) {
 		select {
 		case lanes := <-l.readyC:
 			l.takeReady(lanes)
+		case a := <-l.arrivedC:
+			l.takeArrived(a)
 		case res := <-l.doneC:
 			l.takeDone(res)
 		case reply := <-l.claimedC:
@@ -195,34 +212,12 @@ func (l *loop) waitForNews(ctx context.Context) {
 	}
 }
 
-// timer fires when the scheduler may grant something that it cannot grant now.
-func (l *loop) timer() (<-chan time.Time, func()) {
-	if !l.mayClaim() {
-		return nil, func() {}
-	}
-	now := l.now()
-	at, ok := l.sched.NextWake(now)
-	if ok && l.retryAt.After(at) {
-		at = l.retryAt
-	}
-	if held := l.heldAt.Add(claimPatience); ok && !l.heldAt.IsZero() && held.After(at) {
-		at = held
-	}
-	if !ok {
-		return nil, func() {}
-	}
-	return l.r.d.clock.clock.NewTimer(max(at.Sub(now), 0))
-}
-
 func (l *loop) now() time.Time { return l.r.d.clock.now() }
 
 func (l *loop) takeReady(lanes []ReadyLane) {
 	now := l.now()
 	for _, r := range lanes {
-		p := l.places[r.EndpointID]
-		if p == nil {
-			p = l.takeUnknown(r.EndpointID)
-		}
+		p := l.place(r.EndpointID)
 		switch {
 		case p == nil: // another dispatcher's
 		case p.taken:
@@ -231,6 +226,29 @@ func (l *loop) takeReady(lanes []ReadyLane) {
 			p.early = append(p.early, r)
 		}
 	}
+}
+
+func (l *loop) takeArrived(a arrivals) {
+	now := l.now()
+	for _, n := range a.own {
+		p := l.place(n.endpoint)
+		switch {
+		case p == nil: // another dispatcher's
+		case p.taken:
+			l.sched.Arrived(now, n.endpoint, n.n)
+		default:
+			p.early = append(p.early, ReadyLane{EndpointID: n.endpoint, Lane: LaneFirst, DueAt: a.at})
+		}
+	}
+}
+
+// place returns where the loop stands with an endpoint; nil for one that is another
+// dispatcher's.
+func (l *loop) place(id uuid.UUID) *place {
+	if p := l.places[id]; p != nil {
+		return p
+	}
+	return l.takeUnknown(id)
 }
 
 // takeUnknown takes up an endpoint of which a delivery has come before the news of
@@ -280,7 +298,8 @@ func (l *loop) logCircuit(id uuid.UUID, change scheduler.Change, snap scheduler.
 // claim asks the scheduler what may be sent and leases that in the store.
 func (l *loop) claim(ctx context.Context) {
 	now := l.now()
-	if !l.mayClaim() || now.Before(l.retryAt) {
+	l.sched.Advance(now)
+	if !l.mayClaim() || l.pause() > 0 || now.Before(l.retryAt) {
 		return
 	}
 	if l.r.recorder.saturated() {
@@ -301,42 +320,47 @@ func (l *loop) claim(ctx context.Context) {
 	}
 	l.heldAt = time.Time{}
 	l.grants = l.sched.Plan(now, claimBatch, l.grants[:0])
+	t := l.sched.Totals()
+	l.scarce = t.Queued > 0 && l.free(t) <= 0
 	if len(l.grants) == 0 {
 		return
 	}
-	l.claiming++
-	grants := slices.Clone(l.grants)
+	// Probes have to be taken first, for which others do not wait.
+	probes, others := splitProbes(l.grants)
+	if len(probes) > 0 {
+		l.begin(ctx, probes, &l.probing)
+	}
+	if len(others) > 0 {
+		l.begin(ctx, others, &l.claiming)
+	}
+}
+
+func splitProbes(grants []scheduler.Grant) (probes, others []scheduler.Grant) {
+	others = make([]scheduler.Grant, 0, len(grants))
+	for _, g := range grants {
+		if g.Probe {
+			probes = append(probes, g)
+		} else {
+			others = append(others, g)
+		}
+	}
+	return probes, others
+}
+
+// begin has the grants claimed; the count is the one that the claim is in.
+func (l *loop) begin(ctx context.Context, grants []scheduler.Grant, count *int) {
+	*count++
+	l.begun = time.Now()
 	asked := make([]scheduler.Grant, len(grants))
 	for i, g := range grants {
 		asked[i] = l.ask(g)
 	}
 	l.r.attempts.Go(func() {
 		reply := l.r.claim(ctx, asked)
-		reply.grants = grants
+		reply.grants, reply.count = grants, count
 		l.claimedC <- reply
 	})
 }
-
-// mayClaim reports whether another claim may begin beside those under way.
-func (l *loop) mayClaim() bool {
-	switch l.claiming {
-	case 0:
-		return true
-	case maxClaims:
-		return false
-	}
-	t := l.sched.Totals()
-	return t.Queued > 0 && l.free(t) >= l.r.cfg.MaxInFlight/claimShare
-}
-
-// isSmall reports whether a claim would be small although much is in flight, so
-// that more slots are about to become free.
-func (l *loop) isSmall() bool {
-	t := l.sched.Totals()
-	return t.Queued > 0 && t.InFlight >= l.r.cfg.MaxInFlight/2 && l.free(t) < l.r.cfg.MaxInFlight/claimShare
-}
-
-func (l *loop) free(t scheduler.Totals) int { return l.r.cfg.MaxInFlight - t.InFlight - t.Reserved }
 
 // ask turns a grant into what is asked of the store: without a backlog the oldest
 // deliveries are the new ones too, and one look finds them all.
@@ -351,7 +375,7 @@ func (l *loop) ask(g scheduler.Grant) scheduler.Grant {
 
 // takeClaimed starts what a claim brought.
 func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
-	l.claiming--
+	*reply.count--
 	now := l.now()
 	if reply.err != nil {
 		l.settleFailed(now, reply)
@@ -378,7 +402,6 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 		countClaimed(counts[id], &reply.claimed[i])
 	}
 	l.noteBacklogs(reply)
-	probes := make(map[scheduler.ID]bool)
 	for _, g := range reply.grants {
 		got := scheduler.Claimed{}
 		if c := counts[g.Endpoint]; c != nil {
@@ -386,9 +409,6 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 		}
 		got.ProbeHeld = reply.held[g.Endpoint]
 		l.sched.Settle(now, g, got)
-		if g.Probe {
-			probes[g.Endpoint] = true
-		}
 	}
 	for i := range reply.claimed {
 		c := &reply.claimed[i]
@@ -396,7 +416,7 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 			Due:    c.DueAt,
 			Lane:   scheduler.Lane(c.Lane),
 			Number: c.Attempts + 1,
-			Probe:  probes[c.EndpointID],
+			Probe:  reply.count == &l.probing,
 		})
 		if flight == nil {
 			l.r.handBack(c, reply.token)

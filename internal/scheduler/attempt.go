@@ -45,7 +45,7 @@ func (s *Scheduler) release(e *endpoint, a Attempt) {
 		e.circuit.LeaseProbe(time.Time{})
 	}
 	if !e.removed {
-		e.ready[a.Lane], e.again[a.Lane] = true, true
+		e.readyNow(a.Lane)
 	}
 }
 

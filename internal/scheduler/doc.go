@@ -9,8 +9,9 @@
 //
 // # How it is driven
 //
-//	Ready   tells that an endpoint has something due (fan-out, retries,
-//	        notifications, reconciliation)
+//	Arrived tells how many deliveries a fan-out made
+//	Ready   tells that an endpoint has something due (retries, notifications,
+//	        reconciliation)
 //	Plan    answers with grants: how many deliveries to claim for which
 //	        endpoints; the slots are taken at once
 //	Settle  tells what the claim found; what it did not find is given back

@@ -20,6 +20,7 @@ const (
 const (
 	atSlow uint8 = 1 << iota
 	atReplay
+	urgent // no gate: it queues for a first attempt that must not wait
 )
 
 type endpoint struct {
@@ -39,9 +40,10 @@ type endpoint struct {
 	timer      timer
 
 	// Work.
-	ready [lanes]bool    // something is due
-	again [lanes]bool    // ready was told again while a claim was under way
-	later [lanes][]int64 // due times to come, ascending, at most maxLater
+	ready  [lanes]bool    // something is due
+	firsts due            // what is known of the first attempts that are due
+	again  [lanes]bool    // ready was told again while a claim was under way
+	later  [lanes][]int64 // due times to come, ascending, at most maxLater
 
 	// Slots.
 	inFlight      int

@@ -67,7 +67,7 @@ func (s *Scheduler) RemoveEndpoint(id ID) {
 		return
 	}
 	e.removed = true
-	e.ready, e.later = [lanes]bool{}, [lanes][]int64{}
+	e.ready, e.firsts, e.later = [lanes]bool{}, due{}, [lanes][]int64{}
 	if e.pos != claiming {
 		s.move(e, idle)
 	}

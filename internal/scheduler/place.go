@@ -155,9 +155,19 @@ func (s *Scheduler) enqueue(e *endpoint) {
 		s.slow.queued++
 		e.host.slow.queued++
 	}
+	s.offerUrgent(e)
 	if e.ready[Replay] && !e.ready[Live] && !e.ready[Retry] {
 		e.offered |= atReplay
 		s.replay.queued++
+	}
+}
+
+// offerUrgent counts a queued endpoint among those whose first attempts must not
+// wait, if it is one: it answers in time, as far as is known.
+func (s *Scheduler) offerUrgent(e *endpoint) {
+	if e.ready[Live] && e.offered&urgent == 0 && e.seen == Closed && !s.isSlow(e) {
+		e.offered |= urgent
+		s.urgent++
 	}
 }
 
@@ -180,6 +190,9 @@ func (s *Scheduler) unqueue(e *endpoint) {
 	}
 	if e.offered&atReplay != 0 {
 		s.replay.queued--
+	}
+	if e.offered&urgent != 0 {
+		s.urgent--
 	}
 	e.offered = 0
 }

@@ -7,8 +7,8 @@ import "time"
 // settling over and over until Plan grants nothing uses every slot that may be
 // used.
 func (s *Scheduler) Plan(now time.Time, limit int, into []Grant) []Grant {
+	s.Advance(now)
 	n := nanos(now)
-	s.advance(now, n)
 	s.plan++
 	base := len(into)
 	left := min(limit, s.cfg.GlobalMax-s.inFlight-s.reserved)
@@ -29,7 +29,7 @@ func (s *Scheduler) Plan(now time.Time, limit int, into []Grant) []Grant {
 		e := t.queue.head
 		v := s.verdict(now, n, e, planning)
 		granted := e.planned == s.plan
-		if v.why != WaitNone || granted && (into[e.grantIdx].Total() >= e.want || into[e.grantIdx].Probe) {
+		if v.why != WaitNone || granted && e.isServed(&into[e.grantIdx]) {
 			if granted {
 				s.move(e, claiming)
 			} else {
@@ -57,9 +57,17 @@ func (s *Scheduler) Plan(now time.Time, limit int, into []Grant) []Grant {
 	return into
 }
 
-// advance lets time pass: what was waiting for an instant that has come is
-// placed anew, and requests that have hung for too long move to the slow lane.
-func (s *Scheduler) advance(now time.Time, n int64) {
+// isServed reports whether the grant is as large as it may become in one plan: what is
+// known to be there, or as much as past claims make likely.
+func (e *endpoint) isServed(g *Grant) bool {
+	return g.Probe || g.Total() >= e.want && e.firsts.told == 0
+}
+
+// Advance lets time pass: what was waiting for an instant that has come is
+// placed anew, and requests that have hung for too long move to the slow lane. Plan
+// does so by itself.
+func (s *Scheduler) Advance(now time.Time) {
+	n := nanos(now)
 	if !s.cfg.Off.has(SlowLane) {
 		s.age(n)
 	}
@@ -122,6 +130,8 @@ func (s *Scheduler) grantSlot(now time.Time, e *endpoint, v verdict, g *Grant) {
 // backlog to divide, else the floor's part to the oldest and the rest to new
 // ones.
 func (s *Scheduler) grantFirst(now time.Time, e *endpoint, g *Grant) {
+	e.firsts.granted()
+	e.ready[Live] = e.firsts.left()
 	if e.spec.Ordered || !e.hasBacklog {
 		g.Oldest++
 		return

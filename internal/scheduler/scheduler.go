@@ -32,6 +32,7 @@ type Scheduler struct {
 	flaps     uint64
 	circuits  [HalfOpen + 1]int // endpoints by circuit state as last seen
 	positions [positions]int
+	urgent    int // of the queued ones, those whose first attempts must not wait
 }
 
 // New returns a scheduler without endpoints.
@@ -65,8 +66,26 @@ func (s *Scheduler) Ready(now time.Time, id ID, due time.Time, lane Lane) {
 		return
 	}
 	s.tell(e, nanos(now), nanos(due), lane)
+	s.readied(now, e)
+}
+
+// Arrived tells that n first attempts have become due of which it was not told
+// before. Where all are told like this, claims ask for exactly what is there.
+func (s *Scheduler) Arrived(now time.Time, id ID, n int) {
+	e := s.endpoints[id]
+	if e == nil || e.removed || n <= 0 {
+		return
+	}
+	e.firsts.arrived(n, e.pos == claiming)
+	e.ready[Live] = true
+	s.readied(now, e)
+}
+
+func (s *Scheduler) readied(now time.Time, e *endpoint) {
 	switch {
-	case e.pos == queued, e.pos == claiming, e.pos == gated && e.waiting.gate != &s.replay:
+	case e.pos == queued:
+		s.offerUrgent(e)
+	case e.pos == claiming, e.pos == gated && e.waiting.gate != &s.replay:
 		// Nothing that is due now changes what it waits for.
 	default:
 		s.place(now, e)
@@ -79,7 +98,7 @@ const maxLater = 16
 
 func (s *Scheduler) tell(e *endpoint, now, due int64, lane Lane) {
 	if due <= now {
-		e.ready[lane], e.again[lane] = true, true
+		e.readyNow(lane)
 		return
 	}
 	if due-now > int64(10*time.Second) {
@@ -103,6 +122,14 @@ func (s *Scheduler) tell(e *endpoint, now, due int64, lane Lane) {
 	e.later[lane] = later
 }
 
+// readyNow notes that an unknown number is due in the lane.
+func (e *endpoint) readyNow(lane Lane) {
+	e.ready[lane], e.again[lane] = true, true
+	if lane == Live {
+		e.firsts.some(e.pos == claiming)
+	}
+}
+
 // promote makes what has become due ready and returns the next due time, or 0.
 func (e *endpoint) promote(now int64) int64 {
 	next := int64(0)
@@ -113,7 +140,7 @@ func (e *endpoint) promote(now int64) int64 {
 			i++
 		}
 		if i > 0 {
-			e.ready[lane] = true
+			e.readyNow(Lane(lane))
 			e.later[lane] = append(later[:0], later[i:]...)
 			if len(e.later[lane]) == 0 {
 				e.later[lane] = nil
@@ -137,19 +164,23 @@ func (s *Scheduler) Settle(now time.Time, g Grant, got Claimed) {
 	unused := max(0, g.Total()-got.total())
 	s.unreserve(e, unused, max(0, g.Replay-got.Replay), max(0, g.Retries-got.Retries))
 
-	s.settleLane(e, Live, g.firsts(), got.firsts())
+	sized := !e.firsts.more
+	backlog := e.firsts.settle(g.firsts(), got.firsts())
+	e.ready[Live] = e.firsts.left()
 	s.settleLane(e, Retry, g.Retries, got.Retries)
 	s.settleLane(e, Replay, g.Replay, got.Replay)
 	if g.firsts() > 0 {
-		e.hasBacklog = got.More || got.firsts() >= g.firsts()
+		e.hasBacklog = got.More || backlog
 		left := leavesOld(g, got)
-		e.ready[Live] = e.ready[Live] || got.More || left
+		if got.More || left {
+			e.readyNow(Live)
+		}
 		s.noteFull(n, e, e.hasBacklog || left)
 	}
 	if !got.NextDue.IsZero() {
 		s.tell(e, n, nanos(got.NextDue), Live)
 	}
-	if unused == 0 {
+	if unused == 0 && !sized {
 		e.want = max(s.cfg.ClaimStart, min(2*e.want, e.spec.MaxInFlight))
 	} else {
 		e.want = max(s.cfg.ClaimStart, got.total())
@@ -160,7 +191,9 @@ func (s *Scheduler) Settle(now time.Time, g Grant, got Claimed) {
 		}
 		if !got.ProbeHeld.IsZero() {
 			// Nothing was looked for, so nothing is known to be gone.
-			e.ready[Live] = e.ready[Live] || g.firsts() > 0
+			if g.firsts() > 0 {
+				e.readyNow(Live)
+			}
 			e.ready[Retry] = e.ready[Retry] || g.Retries > 0
 			e.ready[Replay] = e.ready[Replay] || g.Replay > 0
 		}

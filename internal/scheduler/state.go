@@ -194,6 +194,9 @@ type Totals struct {
 	Parked, Queued, Waiting int
 	// Replays and Slow count the slots used in the two lanes.
 	Replays, Slow int
+	// Urgent counts the queued endpoints whose first attempts must not wait. Others have
+	// only retries and replays, are slow, or are to be probed.
+	Urgent int
 }
 
 // Totals returns the present figures.
@@ -211,5 +214,6 @@ func (s *Scheduler) Totals() Totals {
 		Waiting:          s.positions[slots] + s.positions[gated] + s.positions[byTenant],
 		Replays:          s.replay.used,
 		Slow:             s.slow.used,
+		Urgent:           s.urgent,
 	}
 }
