@@ -50,12 +50,26 @@ test-long: prepare $(WITH_POSTGRES) ## run each test 20 times, then those behind
 	@$(WITH_POSTGRES) $(MAKE) test-modules TESTFLAGS='-count=20 -timeout=90m $(TESTFLAGS)'
 	@$(WITH_POSTGRES) $(MAKE) test-modules WEBHOOK_LONG=1 TESTFLAGS='-tags=long -count=1 -timeout=90m $(TESTFLAGS)'
 
+# The oldest PostgreSQL and the newest, PgBouncer, and the other SQLite driver.
+COMPAT ?= 13 18
+.PHONY: test-compat
+test-compat: $(WITH_POSTGRES) ## run the stores' tests on other versions of PostgreSQL (COMPAT="13 18"), PgBouncer and mattn/go-sqlite3
+	@.ci/prepare npm pgbouncer
+	@for version in $(COMPAT); do \
+		echo "== PostgreSQL $$version"; \
+		PGTEST_BINDIR=$$(.ci/postgres $$version) $(WITH_POSTGRES) $(GO) test -shuffle=on $(TESTFLAGS) ./store/postgres; \
+	done
+	@echo "== PgBouncer in transaction mode"
+	@$(WITH_POSTGRES) $(GO) test -tags=compat -run=PgBouncer $(TESTFLAGS) ./store/postgres
+	@echo "== SQLite through mattn/go-sqlite3"
+	@cd integration && $(GO) test -tags=mattn -shuffle=on $(TESTFLAGS) ./sqlite
+
 .PHONY: check
-check: format-check vet lint tidy-check test vuln ## everything that must pass before a change is merged
+check: format-check vet lint tidy-check test api-check vuln ## everything that must pass before a change is merged
 
 .PHONY: vet
 vet: ## run go vet in every module
-	@$(call in_modules,$(GO) vet ./... && $(GO) vet -tags=long ./...)
+	@$(call in_modules,$(GO) vet ./... && $(GO) vet -tags=long,compat,mattn ./...)
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## run the linters in every module
@@ -76,6 +90,10 @@ tidy: ## tidy the go.mod of every module
 .PHONY: tidy-check
 tidy-check:
 	@$(call in_modules,$(GO) mod tidy -diff)
+
+.PHONY: api-check
+api-check: $(BIN)/apidiff ## compare the exported API with that of the last release
+	@.ci/api $(BIN)/apidiff
 
 .PHONY: vuln
 vuln: $(BIN)/govulncheck ## look for known vulnerabilities (needs vuln.go.dev, and says so where that cannot be reached)
@@ -114,7 +132,7 @@ $(WITH_POSTGRES): $(wildcard internal/pgtest/*.go internal/pgtest/*.sh internal/
 	@$(GO) build -o $@ ./internal/pgtest/cmd/with-postgres
 
 # The pinned tools are compiled once, which takes a minute or two.
-$(BIN)/golangci-lint $(BIN)/govulncheck &: tools/go.mod tools/go.sum
+$(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/apidiff &: tools/go.mod tools/go.sum
 	@echo "== building the tools pinned in tools/go.mod"
 	@cd tools && $(GO) build -o $(BIN)/ tool
-	@touch $(BIN)/golangci-lint $(BIN)/govulncheck
+	@touch $(BIN)/golangci-lint $(BIN)/govulncheck $(BIN)/apidiff

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.13.0
+	github.com/mattn/go-sqlite3 v1.14.53
 	github.com/outhook/webhook v0.0.0
 	github.com/stretchr/testify v1.12.1
 	gorm.io/driver/postgres v1.6.3

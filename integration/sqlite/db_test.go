@@ -10,20 +10,16 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	_ "modernc.org/sqlite"
 
 	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/store/sqlite"
 )
 
-// driverName is the driver that the tests use.
-const driverName = "sqlite"
-
 // options are what a host puts into its data source name, but for the busy
 // timeout, which is longer than one would choose: SQLite's lock is not fair, so
 // that on a busy machine with the race detector eight writers of the host may
 // keep the ninth waiting for seconds without any help of the library.
-const options = "?_pragma=busy_timeout(30000)&_txlock=immediate"
+var options = "?" + busy(30000) + "&_txlock=immediate"
 
 func newID() uuid.UUID { return uuid.Must(uuid.NewV7()) }
 

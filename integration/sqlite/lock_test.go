@@ -116,7 +116,7 @@ func TestOneConnectionServesTheHostAndTheLibrary(t *testing.T) {
 	t.Parallel()
 	const goroutines, each = 4, 50
 	for name, dsn := range map[string]string{
-		"file":   newFile(t) + "?_pragma=busy_timeout(5000)",
+		"file":   newFile(t) + "?" + busy(5000),
 		"memory": ":memory:",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func (m *cancelling) Match(dst []uuid.UUID, event *webhook.EventRecord, after uu
 // A write waits for a host that keeps the lock, and longer than one busy timeout.
 func TestAWriteWaitsForALongTransactionOfTheHost(t *testing.T) {
 	t.Parallel()
-	db := open(t, newFile(t)+"?_pragma=busy_timeout(50)&_txlock=immediate")
+	db := open(t, newFile(t)+"?"+busy(50)+"&_txlock=immediate")
 	store := migrated(t, db)
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func holdReadTransaction(ctx context.Context, db *sql.DB, d time.Duration) error
 // out until its busy timeout ends.
 func TestTheHostGetsItsTurnBesideABusyLibrary(t *testing.T) {
 	t.Parallel()
-	db := open(t, newFile(t)+"?_pragma=busy_timeout(5000)&_txlock=immediate")
+	db := open(t, newFile(t)+"?"+busy(5000)+"&_txlock=immediate")
 	store := migrated(t, db)
 	createInvoices(t, db)
 	var endpoints []uuid.UUID

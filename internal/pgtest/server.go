@@ -156,7 +156,7 @@ func (s *Server) initialise() error {
 	}
 	cmd := exec.Command(s.programs.initdb,
 		"--pgdata="+s.dataDir(), "--username="+superuser, "--pwfile="+passwordFile, "--auth=password",
-		"--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+		"--encoding=UTF8", "--locale=C", "--no-sync")
 	cmd.Dir = s.dir
 	asServerUser(cmd)
 	if out, err := cmd.CombinedOutput(); err != nil {
