@@ -23,6 +23,7 @@ const (
 	headerIdempotencyKey = "Idempotency-Key"
 	headerAttempt        = "Webhook-Attempt"
 	headerReplay         = "Webhook-Replay"
+	headerSkipped        = "Webhook-Ordering-Skipped"
 )
 
 // buildRequest makes the request of one attempt: the stored bytes, the fixed
@@ -51,6 +52,9 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if d.Run > 0 {
 		h[headerReplay] = []string{"true"}
 	}
+	if d.OrderingSkipped {
+		h[headerSkipped] = []string{"true"}
+	}
 	if c.auth != nil {
 		if err := c.auth.Authenticate(ctx, h, t.authInput()); err != nil {
 			return egress.Request{}, fmt.Errorf("authenticate: %w", err)
@@ -63,7 +67,7 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if err := c.signer.Sign(ctx, h, in); err != nil {
 		return egress.Request{}, fmt.Errorf("sign: %w", err)
 	}
-	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls}, nil
+	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce}, nil
 }
 
 func (t *target) authInput() AuthInput {

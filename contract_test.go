@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,6 +62,8 @@ func (w *world) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.asked = append(w.asked, request{at: time.Now(), host: r.URL.Host, header: r.Header, body: string(body)})
 	receive := w.receive
 	w.mu.Unlock()
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(bytes.NewReader(body))
 	return receive(r)
 }
 
@@ -102,6 +105,23 @@ func status(code int, header ...string) func(*http.Request) (*http.Response, err
 func hangs(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, context.Cause(r.Context())
+}
+
+// failBodies makes receivers fail for a body, while what is returned is set.
+func (w *world) failBodies(body string) *atomic.Bool {
+	failing := new(atomic.Bool)
+	failing.Store(true)
+	w.answer(func(r *http.Request) (*http.Response, error) {
+		got, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		if failing.Load() && string(got) == body {
+			return status(http.StatusInternalServerError)(r)
+		}
+		return status(http.StatusOK)(r)
+	})
+	return failing
 }
 
 const someURL = "https://hooks.example/in"

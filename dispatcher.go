@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/outhook/webhook/internal/offswitch"
 	"github.com/outhook/webhook/internal/scheduler"
 )
@@ -84,6 +82,12 @@ type DispatcherConfig struct {
 	// Observer is told what happens. Nil means nobody is.
 	Observer Observer
 
+	// OrderingHold is how long a delivery to an endpoint with an [Ordering] may hold up
+	// those after it while it fails. Then the next one passes, marked as having skipped
+	// the order; so do those after that, while the first goes on by its retry policy.
+	// Default 4 h; negative: until it has ended.
+	OrderingHold time.Duration
+
 	// PollInterval is how often the dispatcher looks for events, due deliveries
 	// and changed endpoints that it was not told of. Default 1 s.
 	PollInterval time.Duration
@@ -113,6 +117,7 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	orDuration(&c.GracePeriod, DefaultGracePeriod)
 	orDuration(&c.HeartbeatInterval, DefaultHeartbeatInterval)
 	orDuration(&c.Lease, DefaultLease)
+	orDuration(&c.OrderingHold, DefaultOrderingHold)
 	orDuration(&c.PollInterval, DefaultPollInterval)
 	orDuration(&c.RequestTimeout, DefaultRequestTimeout)
 	orInt(&c.MaxInFlight, DefaultMaxInFlight)
@@ -261,9 +266,11 @@ type run struct {
 	fanOut   *fanOut
 	loop     *loop
 	recorder *recorder
+	marker   *marker
 	leases   *leaseKeeper
 
 	reconciled chan struct{} // cap 1: wakes the reconciliation
+	turns      chan struct{} // cap 1: wakes what gives the turns of ordering keys
 
 	attempts     sync.WaitGroup
 	attemptCtx   context.Context // ends with the grace period
@@ -271,12 +278,13 @@ type run struct {
 }
 
 func newRun(d *Dispatcher, off scheduler.Mechanisms) *run {
-	r := &run{d: d, core: d.core, cfg: &d.cfg, off: off, reconciled: make(chan struct{}, 1)}
+	r := &run{d: d, core: d.core, cfg: &d.cfg, off: off, reconciled: make(chan struct{}, 1), turns: make(chan struct{}, 1)}
 	r.registry = newRegistry(d.core, func(changed []*target) { r.loop.endpointsChanged(changed) })
 	r.cluster = newCluster(r)
 	r.loop = newLoop(r)
 	r.fanOut = newFanOut(r)
 	r.leases = newLeaseKeeper(r)
+	r.marker = &marker{r: r}
 	r.recorder = newRecorder(d.core.backend, d.clock.now, d.core.log, r.recorded)
 	r.recorder.limit = d.maxUnrecorded
 	return r
@@ -322,8 +330,9 @@ func (r *run) do(ctx context.Context) {
 func (r *run) lastWrites() time.Duration { return max(r.cfg.GracePeriod, 5*time.Second) }
 
 // recorded is called by the recorder with results that are in the database.
-func (r *run) recorded(batch []Result, lost []uuid.UUID) {
+func (r *run) recorded(batch []Result, res RecordResult) {
 	r.leases.forget(batch)
+	r.released(res.Released)
 	due := make([]ReadyLane, 0, len(batch))
 	for i := range batch {
 		if batch[i].State == StatePending && batch[i].Attempt != nil {
@@ -337,7 +346,7 @@ func (r *run) recorded(batch []Result, lost []uuid.UUID) {
 	if len(due) > 0 {
 		r.loop.ready(due)
 	}
-	for _, id := range lost {
+	for _, id := range res.Lost {
 		r.core.log.Warn("webhook: result came after its lease was lost", "delivery", id)
 	}
 }

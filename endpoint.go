@@ -85,6 +85,14 @@ type EndpointParams struct {
 	// sealed at rest like secrets.
 	Headers Headers
 
+	// AtMostOnce sends each delivery at most once instead of at least once: what may
+	// have reached the receiver is never sent again, unless it answered with a status
+	// that Retry.Statuses lists. So a delivery may be dropped: when no answer comes, or
+	// the process that sent it dies, it ends as dead with [ReasonOutcomeUnknown], and
+	// may be replayed by hand. A connection that could not be made is tried again.
+	// Each attempt opens a connection of its own and costs the database a write more.
+	AtMostOnce bool
+
 	// AdaptiveRate finds a rate limit by itself once the endpoint shows that it is
 	// overloaded, from the throughput that it answered with success. RateLimit,
 	// where it is set, stays the upper bound.
@@ -109,6 +117,10 @@ type EndpointParams struct {
 	// [IsolationConfig.BacklogFloor] still goes to the oldest. By default the oldest
 	// go first, beside what is new.
 	NewestFirst bool
+
+	// Ordering says in which order deliveries go. A change holds for deliveries that
+	// are made after it.
+	Ordering Ordering
 
 	// RateLimit is how many requests per second are sent to the endpoint; over it
 	// deliveries wait, and none is dropped. Zero means no limit, or the tenant's
@@ -157,9 +169,11 @@ type EndpointUpdate struct {
 	Filter       *json.RawMessage
 	Headers      *Headers
 	AdaptiveRate *bool
+	AtMostOnce   *bool
 	Burst        *int
 	MaxInFlight  *int
 	NewestFirst  *bool
+	Ordering     *Ordering
 	RateLimit    *float64
 	ShedBacklog  *int
 	Retry        *EndpointRetry // the zero value means DispatcherConfig.Retry
@@ -177,9 +191,11 @@ func (u EndpointUpdate) applyTo(p *EndpointParams) {
 	set(&p.Filter, u.Filter)
 	set(&p.Headers, u.Headers)
 	set(&p.AdaptiveRate, u.AdaptiveRate)
+	set(&p.AtMostOnce, u.AtMostOnce)
 	set(&p.Burst, u.Burst)
 	set(&p.MaxInFlight, u.MaxInFlight)
 	set(&p.NewestFirst, u.NewestFirst)
+	set(&p.Ordering, u.Ordering)
 	set(&p.RateLimit, u.RateLimit)
 	set(&p.ShedBacklog, u.ShedBacklog)
 	set(&p.Retry, u.Retry)
@@ -202,6 +218,7 @@ type endpointOptions struct {
 	Description  string          `json:"description,omitempty"`
 	Filter       json.RawMessage `json:"filter,omitempty"`
 	AdaptiveRate bool            `json:"adaptive_rate,omitempty"`
+	AtMostOnce   bool            `json:"at_most_once,omitempty"`
 	Burst        int             `json:"burst,omitempty"`
 	MaxInFlight  int             `json:"max_in_flight,omitempty"`
 	NewestFirst  bool            `json:"newest_first,omitempty"`
@@ -244,9 +261,11 @@ func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 			Description:  o.Description,
 			Filter:       o.Filter,
 			AdaptiveRate: o.AdaptiveRate,
+			AtMostOnce:   o.AtMostOnce,
 			Burst:        o.Burst,
 			MaxInFlight:  o.MaxInFlight,
 			NewestFirst:  o.NewestFirst,
+			Ordering:     r.Ordering,
 			RateLimit:    o.RateLimit,
 			ShedBacklog:  o.ShedBacklog,
 			Retry:        o.Retry,
@@ -280,6 +299,7 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 		Description:  p.Description,
 		Filter:       p.Filter,
 		AdaptiveRate: p.AdaptiveRate,
+		AtMostOnce:   p.AtMostOnce,
 		Burst:        p.Burst,
 		MaxInFlight:  p.MaxInFlight,
 		NewestFirst:  p.NewestFirst,
@@ -293,6 +313,7 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 		return fmt.Errorf("write options of endpoint %s: %w", r.ID, err)
 	}
 	r.URL = p.URL
+	r.Ordering = p.Ordering
 	r.Types = slices.Compact(slices.Sorted(slices.Values(p.Types)))
 	r.Options = options
 	return nil

@@ -443,6 +443,11 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 	if !(p.RateLimit >= 0 && p.RateLimit <= maxEndpointRate) {
 		return invalid("RateLimit", fmt.Sprintf("is %v, not 0 to %v", p.RateLimit, maxEndpointRate))
 	}
+	switch p.Ordering {
+	case OrderingNone, OrderingPerResource, OrderingPerEndpoint:
+	default:
+		return invalid("Ordering", fmt.Sprintf("is %q, neither per_resource nor per_endpoint", p.Ordering))
+	}
 	if err := p.Retry.check(); err != nil {
 		return err.in("Retry")
 	}

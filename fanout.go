@@ -116,11 +116,15 @@ type endpointMatcher struct {
 	*matcher.Matcher
 
 	registry *registry
-	matched  map[uuid.UUID]int // deliveries by endpoint, in the present fan-out
+	ordered  map[uuid.UUID]Ordering // of the endpoints that have one
+	matched  map[uuid.UUID]int      // deliveries by endpoint, in the present fan-out
 }
 
 func newEndpointMatcher(r *registry) *endpointMatcher {
-	return &endpointMatcher{Matcher: matcher.New(), registry: r, matched: make(map[uuid.UUID]int)}
+	return &endpointMatcher{
+		Matcher: matcher.New(), registry: r,
+		ordered: make(map[uuid.UUID]Ordering), matched: make(map[uuid.UUID]int),
+	}
 }
 
 // Apply implements [Matcher].
@@ -128,10 +132,15 @@ func (m *endpointMatcher) Apply(endpoints []EndpointRecord, revision int64) erro
 	changed := make([]matcher.Endpoint, 0, len(endpoints))
 	var removed []uuid.UUID
 	for i := range endpoints {
-		if rec := &endpoints[i]; rec.DeletedAt.IsZero() {
-			changed = append(changed, subscription(rec))
-		} else {
+		rec := &endpoints[i]
+		delete(m.ordered, rec.ID)
+		if !rec.DeletedAt.IsZero() {
 			removed = append(removed, rec.ID)
+			continue
+		}
+		changed = append(changed, subscription(rec))
+		if rec.Ordering != OrderingNone {
+			m.ordered[rec.ID] = rec.Ordering
 		}
 	}
 	m.registry.apply(endpoints)
@@ -150,6 +159,14 @@ func subscription(rec *EndpointRecord) matcher.Endpoint {
 		}
 	}
 	return e
+}
+
+// Ordering implements [Matcher].
+func (m *endpointMatcher) Ordering(endpoint uuid.UUID) Ordering {
+	if len(m.ordered) == 0 {
+		return OrderingNone
+	}
+	return m.ordered[endpoint]
 }
 
 // Match implements [Matcher].

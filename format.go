@@ -112,6 +112,7 @@ func (c Claimed) LogValue() slog.Value {
 		slog.Time("created_at", c.CreatedAt),
 		slog.Time("due_at", c.DueAt),
 		slog.Bool("taken_over", c.TakenOver),
+		slog.Bool("ordering_skipped", c.OrderingSkipped),
 	)
 }
 
@@ -214,9 +215,11 @@ func (p EndpointParams) attrs() []slog.Attr {
 		slog.Int("filter_bytes", len(p.Filter)),
 		slog.Any("headers", p.Headers),
 		slog.Bool("adaptive_rate", p.AdaptiveRate),
+		slog.Bool("at_most_once", p.AtMostOnce),
 		slog.Int("burst", p.Burst),
 		slog.Int("max_in_flight", p.MaxInFlight),
 		slog.Bool("newest_first", p.NewestFirst),
+		slog.String("ordering", string(p.Ordering)),
 		slog.Float64("rate_limit", p.RateLimit),
 		slog.Int("shed_backlog", p.ShedBacklog),
 		slog.Any("retry", p.Retry),
@@ -250,6 +253,9 @@ func (u EndpointUpdate) LogValue() slog.Value {
 	if u.AdaptiveRate != nil {
 		attrs = append(attrs, slog.Bool("adaptive_rate", *u.AdaptiveRate))
 	}
+	if u.AtMostOnce != nil {
+		attrs = append(attrs, slog.Bool("at_most_once", *u.AtMostOnce))
+	}
 	if u.Burst != nil {
 		attrs = append(attrs, slog.Int("burst", *u.Burst))
 	}
@@ -258,6 +264,9 @@ func (u EndpointUpdate) LogValue() slog.Value {
 	}
 	if u.NewestFirst != nil {
 		attrs = append(attrs, slog.Bool("newest_first", *u.NewestFirst))
+	}
+	if u.Ordering != nil {
+		attrs = append(attrs, slog.String("ordering", string(*u.Ordering)))
 	}
 	if u.RateLimit != nil {
 		attrs = append(attrs, slog.Float64("rate_limit", *u.RateLimit))

@@ -37,6 +37,7 @@ var exportedStructs = map[string]any{
 	"InvalidError": InvalidError{}, "Key": Key{}, "Lease": Lease{}, "ListDeliveriesParams": ListDeliveriesParams{},
 	"ListEndpointsParams": ListEndpointsParams{}, "LoadHealthParams": LoadHealthParams{}, "PortRange": PortRange{},
 	"ReadyLane": ReadyLane{}, "ReadyParams": ReadyParams{}, "RecordParams": RecordParams{}, "RecordResult": RecordResult{},
+	"ReleaseOrderedParams": ReleaseOrderedParams{}, "ReleaseOrderedResult": ReleaseOrderedResult{},
 	"RenewParams": RenewParams{}, "Result": Result{}, "RetryInput": RetryInput{}, "RetrySchedule": RetrySchedule{},
 	"RotateOptions": RotateOptions{}, "Scope": Scope{}, "Secret": Secret{}, "SecretInfo": SecretInfo{},
 	"SecretUnreadableError": SecretUnreadableError{}, "SignInput": SignInput{},

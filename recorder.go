@@ -5,8 +5,6 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // Batching of results (docs/design.md §2): they are written within flushDelay or at
@@ -29,8 +27,8 @@ type recorder struct {
 	now   func() time.Time
 	log   *slog.Logger
 	// recorded is called from run with each batch that is in the database, and
-	// the deliveries whose lease had been lost.
-	recorded func(batch []Result, lost []uuid.UUID)
+	// what the store said to it.
+	recorded func(batch []Result, res RecordResult)
 	// limit is how many results may wait before nothing more is sent.
 	limit int
 
@@ -42,7 +40,7 @@ type recorder struct {
 	full   chan struct{} // cap 1: pending reached maxBatch
 }
 
-func newRecorder(backend Backend, now func() time.Time, log *slog.Logger, recorded func([]Result, []uuid.UUID)) *recorder {
+func newRecorder(backend Backend, now func() time.Time, log *slog.Logger, recorded func([]Result, RecordResult)) *recorder {
 	return &recorder{
 		store: backend,
 		ping: func(ctx context.Context) error {
@@ -160,7 +158,7 @@ func (r *recorder) write(ctx context.Context, batch []Result) bool {
 	for {
 		res, err := r.store.Record(ctx, RecordParams{Now: r.now(), Results: batch})
 		if err == nil {
-			r.recorded(batch, res.Lost)
+			r.recorded(batch, res)
 			return true
 		}
 		if ctx.Err() != nil {

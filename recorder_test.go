@@ -65,7 +65,7 @@ func result() Result {
 
 // startRecorder runs a recorder on the store; the returned function stops it.
 func startRecorder(ctx context.Context, s *recordingStore) (r *recorder, stop func()) {
-	r = newRecorder(s, time.Now, slog.New(slog.DiscardHandler), func([]Result, []uuid.UUID) {})
+	r = newRecorder(s, time.Now, slog.New(slog.DiscardHandler), func([]Result, RecordResult) {})
 	over := make(chan struct{})
 	var running sync.WaitGroup
 	running.Go(func() { r.run(ctx, over) })

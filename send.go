@@ -53,12 +53,16 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
 // that the host gave holds the delivery back and nothing else.
 func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	started := r.d.clock.now()
+	once := false // marked as sent
 	defer func() {
 		if v := recover(); v != nil {
 			// The value may hold anything, a payload too.
 			r.core.log.Error("webhook: panic during an attempt", "delivery", c.DeliveryID,
 				"endpoint", c.EndpointID, "panic", fmt.Sprintf("%T", v), "stack", string(debug.Stack()))
 			s = r.holdBack(c, lease, started, fmt.Errorf("panic during the attempt: %T", v))
+			if once {
+				s.result.State, s.result.Reason = StateDead, ReasonOutcomeUnknown
+			}
 		}
 	}()
 
@@ -74,7 +78,7 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	}
 	if r.overdue(t, c, started) {
 		// What used the window up was no attempt of its own: a circuit, a rate.
-		return sent{result: Result{Lease: lease, State: StateDead, Reason: reasonWindow}}
+		return sent{result: Result{Lease: lease, State: StateDead, Reason: reasonWindow, Order: c.Order}}
 	}
 	timeout := r.timeout(t)
 	req, err := r.request(t, c, started, timeout)
@@ -87,9 +91,22 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	}
 	// Asked again right before the request is written: connecting takes time, and
 	// the process may have stood still.
+	if t.options.AtMostOnce {
+		if err := r.marker.mark(lease); err != nil {
+			r.logHeld(c, "mark the delivery as sent", err)
+			return sent{result: handedBack(c, lease, c.DueAt)}
+		}
+		once = true
+	}
 	deadline := time.Now().Add(timeout)
-	req.BeforeWrite = func() error { return r.mayStart(lease, time.Until(deadline)) }
+	refused := false
+	req.BeforeWrite = func() error {
+		err := r.mayStart(lease, time.Until(deadline))
+		refused = err != nil
+		return err
+	}
 	res := r.core.client.Do(r.attemptCtx, req)
+	res.Sent = res.Sent && !refused
 	scrub(&res, req.Header)
 	if !res.Sent && res.Latency > timeout+leaseSlack(r.cfg.Lease) {
 		// This process stood still: not the endpoint's fault, and nothing went out.
@@ -98,7 +115,32 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 	if res.Status == http.StatusUnauthorized && r.core.auth != nil {
 		invalidateAuth(r.core.auth, t.authInput())
 	}
-	return r.judge(t, c, lease, started, res)
+	s = r.judge(t, c, lease, started, res)
+	if t.options.AtMostOnce && res.Sent {
+		s = r.onlyOnce(t, c, s)
+	}
+	return s
+}
+
+// onlyOnce keeps what may have reached an at-most-once endpoint from being sent again.
+func (r *run) onlyOnce(t *target, c *Claimed, s sent) sent {
+	if s.result.State != StatePending {
+		return s
+	}
+	a := s.result.Attempt
+	switch {
+	case a != nil && a.Status != 0 && a.Class != ClassCancelled:
+		if p, ok := r.retryPolicy(t).(statusRetry); ok && !p.final(a.Status) {
+			return s // the receiver says that it did nothing
+		}
+		s.result.Reason = "sent once, and answered with status " + strconv.Itoa(a.Status)
+	default:
+		s.result.Reason = ReasonOutcomeUnknown
+		r.core.log.Warn("webhook: sent once, and nobody knows whether it arrived", "delivery", c.DeliveryID,
+			"endpoint", c.EndpointID, "tenant", c.Event.Tenant)
+	}
+	s.result.State = StateDead
+	return s
 }
 
 // reasonWindow ends deliveries whose window has passed.
@@ -175,7 +217,7 @@ func (r *run) judge(t *target, c *Claimed, lease Lease, started time.Time, res e
 		return uncounted(c, lease, a, now.Add(holdTime(now.Sub(c.CreatedAt))))
 	}
 
-	s := sent{result: Result{Lease: lease, Attempt: a}, outcome: scheduler.Failure}
+	s := sent{result: Result{Lease: lease, Attempt: a, Order: c.Order}, outcome: scheduler.Failure}
 	switch {
 	case a.Class == ClassNone:
 		s.outcome = scheduler.Success
@@ -233,7 +275,7 @@ func (r *run) nextAttempt(policy RetryPolicy, in RetryInput) (at time.Time, ok b
 
 // handedBack makes a delivery due again without counting an attempt.
 func handedBack(c *Claimed, lease Lease, at time.Time) Result {
-	return Result{Lease: lease, State: StatePending, NextAttemptAt: at, Lane: c.Lane}
+	return Result{Lease: lease, State: StatePending, NextAttemptAt: at, Lane: c.Lane, Order: c.Order}
 }
 
 // handBack returns a claimed delivery unsent.

@@ -31,6 +31,9 @@ type Backend interface {
 	FanOutStore
 	DeliveryStore
 	BacklogStore
+	OrderStore
+	OnceStore
+	WindowStore
 	ActionStore
 	ReplayJobStore
 	ReplayWorkStore
@@ -133,6 +136,8 @@ type Matcher interface {
 	// Apply brings the matcher up to revision. The endpoints are all that
 	// changed after Revision(), deleted ones included.
 	Apply(endpoints []EndpointRecord, revision int64) error
+	// Ordering returns that of an endpoint that Match returned.
+	Ordering(endpoint uuid.UUID) Ordering
 	// WantsPayload reports whether Match looks at payloads. When it does not,
 	// Match may be called with events whose Payload is nil.
 	WantsPayload() bool
@@ -148,9 +153,10 @@ type Lane int
 
 // The lanes of an endpoint.
 const (
-	LaneFirst  Lane = iota // not yet attempted
-	LaneRetry              // attempted and failed
-	LaneReplay             // runs after the first
+	LaneFirst   Lane = iota // not yet attempted
+	LaneRetry               // attempted and failed
+	LaneReplay              // runs after the first
+	LaneWaiting             // not yet their turn; see OrderStore. Never claimed
 )
 
 // DeliveryStore leases due deliveries and records what became of them.
@@ -269,6 +275,11 @@ type Claimed struct {
 	DueAt time.Time
 	// TakenOver is true when an earlier lease had expired without a result.
 	TakenOver bool
+	// Order is the delivery's ordering key; nil for one that is not ordered.
+	Order *OrderKey
+	// OrderingSkipped is true when the delivery got its turn while an earlier one of
+	// its key was unfinished.
+	OrderingSkipped bool
 	// EndpointRevision is the endpoint's revision at the time of the claim: a
 	// dispatcher that knows an older one reads the endpoint again before it sends.
 	EndpointRevision int64
@@ -313,12 +324,17 @@ type Result struct {
 	// does not count: the delivery's Attempts stays as it is, and so the next
 	// attempt has the same number. Without an Attempt it means nothing.
 	Uncounted bool
+	// Order is what Claim returned. Without it an ordered delivery that ends leaves its
+	// key's turn to ReleaseOrdered.
+	Order *OrderKey
 }
 
-// RecordResult tells which results came too late.
+// RecordResult tells which results came too late, and what they set free.
 type RecordResult struct {
 	// Lost are the deliveries whose lease the result no longer held.
 	Lost []uuid.UUID
+	// Released are the lanes of the deliveries whose turn it is now; see OrderStore.
+	Released []ReadyLane
 }
 
 // CancelDeliveriesParams withdraws an endpoint's unfinished deliveries.
@@ -344,7 +360,7 @@ type ActionStore interface {
 	HastenDelivery(ctx context.Context, p HastenDeliveryParams) (hastened bool, err error)
 
 	// StartRun begins another run of an event to an endpoint: a delivery in
-	// LaneReplay, created and due at p.Now, whose run is one more than that of the
+	// LaneReplay, or LaneWaiting where it is ordered, created and due at p.Now, whose run is one more than that of the
 	// latest, and at least 1. While a run of the two is unfinished it begins none
 	// and returns that one, and false; however many calls come at once, one run is
 	// begun. Earlier runs stay as they are.
@@ -425,6 +441,8 @@ type EndpointRecord struct {
 	Revision  int64
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	// Ordering is that of deliveries to be made.
+	Ordering Ordering
 	// DeletedAt is zero unless the endpoint is deleted.
 	DeletedAt time.Time
 	// Options is a JSON document.

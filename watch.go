@@ -30,6 +30,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 	every(r.cfg.PollInterval, "poll", func(ctx context.Context) error {
 		poke(r.fanOut.wake)
 		poke(r.reconciled)
+		poke(r.turns)
 		return r.registry.refresh(ctx)
 	})
 	every(clockInterval, "measure the clock", r.d.clock.measure)
@@ -47,6 +48,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 		})
 	}
 	workers.Go(func() { r.reconcile(ctx) })
+	workers.Go(func() { r.giveTurns(ctx) })
 	workers.Go(func() { r.replay(ctx) })
 	if n, ok := r.core.backend.(Notifier); ok {
 		workers.Go(func() { r.hear(ctx, n) })

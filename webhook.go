@@ -120,6 +120,10 @@ func (s DeliveryState) Final() bool {
 	return false
 }
 
+// ReasonOutcomeUnknown is the reason of a dead delivery to an at-most-once endpoint
+// ([EndpointParams.AtMostOnce]) of which nobody knows whether it arrived.
+const ReasonOutcomeUnknown = "outcome_unknown"
+
 // Delivery is one event on its way to one endpoint: unique by event, endpoint
 // and run.
 type Delivery struct {
@@ -142,6 +146,13 @@ type Delivery struct {
 	CreatedAt     time.Time
 	// FinishedAt is zero while the delivery is unfinished.
 	FinishedAt time.Time
+	// AwaitsTurn is true for a pending delivery that waits for an earlier one of its
+	// ordering key to end; see [Ordering].
+	AwaitsTurn bool
+	// OrderingSkipped is true for a delivery that was sent, or is to be, before an
+	// earlier one of its ordering key: that one had held it up for too long. Its
+	// requests say so: webhook-ordering-skipped: true.
+	OrderingSkipped bool
 	// LastStatus and LastClass are those of the latest attempt.
 	LastStatus int
 	LastClass  ErrorClass
@@ -170,7 +181,11 @@ const (
 	ClassRedirect  ErrorClass = "redirect"  // a status of 300 to 399; never followed
 	ClassCancelled ErrorClass = "cancelled" // our own shutdown ended the attempt
 	ClassProxy     ErrorClass = "proxy"     // the egress proxy failed; not the endpoint's fault
-	ClassInternal  ErrorClass = "internal"  // our own fault, such as a secret that cannot be opened; nothing was sent
+	// ClassOutcomeUnknown is that of the attempt of an at-most-once endpoint whose
+	// process died: it may have arrived.
+	ClassOutcomeUnknown ErrorClass = "outcome_unknown"
+
+	ClassInternal ErrorClass = "internal" // our own fault, such as a secret that cannot be opened; nothing was sent
 )
 
 // Attempt is one HTTP request of a delivery, as kept in the log.

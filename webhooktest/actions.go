@@ -20,7 +20,13 @@ func (s *Store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryPara
 	if d == nil || d.State.Final() || !p.Scope.Includes(d.Tenant) {
 		return false, nil
 	}
+	if d.ordered && d.leasedAt(p.Now) {
+		s.orderHolds[*d.order()] = d.leaseUntil
+	}
 	s.finish(d, webhook.StateCancelled, p.Reason, p.Now)
+	if d.ordered {
+		s.release(*d.order(), p.Now, time.Time{})
+	}
 	return true, nil
 }
 
@@ -65,7 +71,7 @@ func (s *Store) StartRun(ctx context.Context, p webhook.StartRunParams) (uuid.UU
 	case e == nil || e.Tenant != endpoint.Tenant:
 		return uuid.Nil, false, webhook.ErrNotFound
 	}
-	return s.startRun(e, p.EndpointID, latest, p.Now), true, nil
+	return s.startRun(e, endpoint, latest, p.Now), true, nil
 }
 
 // latestRun is the delivery of the event to the endpoint that counts, or nil: the
@@ -88,10 +94,14 @@ func (s *Store) latestRun(eventID, endpointID uuid.UUID) *delivery {
 
 // startRun begins the run after the latest, which is finished or nil. The lock is
 // held.
-func (s *Store) startRun(e *event, endpointID uuid.UUID, latest *delivery, now time.Time) uuid.UUID {
+func (s *Store) startRun(e *event, endpoint *webhook.EndpointRecord, latest *delivery, now time.Time) uuid.UUID {
 	run := 1
 	if latest != nil {
 		run = latest.Run + 1
 	}
-	return s.insertDelivery(e, endpointID, run, webhook.LaneReplay, now)
+	id := s.insertDelivery(e, endpoint.ID, endpoint.Ordering, run, webhook.LaneReplay, now)
+	if d := s.deliveries[id]; d.ordered {
+		s.release(*d.order(), now, time.Time{})
+	}
+	return id
 }

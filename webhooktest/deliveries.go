@@ -20,6 +20,13 @@ type delivery struct {
 	lane       webhook.Lane
 	token      uuid.UUID
 	leaseUntil time.Time
+	sentAt     time.Time // of an at-most-once delivery; zero: not marked
+
+	ordered   bool
+	key       string
+	sequence  int64     // of the event
+	overtaken bool      // a later one has passed it
+	turnSince time.Time // of its first turn
 }
 
 func (d *delivery) leasedAt(now time.Time) bool {
@@ -38,7 +45,7 @@ type loggedAttempt struct {
 }
 
 // insertDelivery writes a run of an event to an endpoint. The lock is held.
-func (s *Store) insertDelivery(e *event, endpointID uuid.UUID, run int, lane webhook.Lane, now time.Time) uuid.UUID {
+func (s *Store) insertDelivery(e *event, endpointID uuid.UUID, ordering webhook.Ordering, run int, lane webhook.Lane, now time.Time) uuid.UUID {
 	d := &delivery{
 		Delivery: webhook.Delivery{
 			ID:            uuid.Must(uuid.NewV7()),
@@ -51,7 +58,10 @@ func (s *Store) insertDelivery(e *event, endpointID uuid.UUID, run int, lane web
 			NextAttemptAt: stored(now),
 			CreatedAt:     stored(now),
 		},
-		lane: lane,
+		lane: lane, sequence: e.Sequence,
+	}
+	if d.key, d.ordered = ordering.Key(&e.EventRecord); d.ordered {
+		d.lane, d.AwaitsTurn = webhook.LaneWaiting, true
 	}
 	s.deliveries[d.ID] = d
 	if s.unfinished[endpointID] == nil {
@@ -152,7 +162,7 @@ func (s *Store) due(request webhook.ClaimRequest, now time.Time) []*delivery {
 	var due []*delivery
 	for _, d := range s.unfinished[request.EndpointID] {
 		tooOld := request.Newest && d.NextAttemptAt.Before(request.Since)
-		if d.lane == request.Lane && !d.NextAttemptAt.After(now) && !d.leasedAt(now) && !tooOld {
+		if d.lane == request.Lane && d.sentAt.IsZero() && !d.NextAttemptAt.After(now) && !d.leasedAt(now) && !tooOld {
 			due = append(due, d)
 		}
 	}
@@ -179,6 +189,10 @@ func (s *Store) lease(d *delivery, endpoint *webhook.EndpointRecord, request web
 		DueAt:            d.NextAttemptAt,
 		TakenOver:        d.token != uuid.Nil,
 		EndpointRevision: endpoint.Revision,
+		OrderingSkipped:  d.OrderingSkipped,
+	}
+	if d.ordered {
+		claimed.Order = d.order()
 	}
 	claimed.Event.Payload = bytes.Clone(claimed.Event.Payload)
 	d.State = webhook.StateInFlight
@@ -223,6 +237,9 @@ func (s *Store) Record(ctx context.Context, p webhook.RecordParams) (webhook.Rec
 			continue
 		}
 		s.settle(d, r, p.Now)
+		if r.Order != nil {
+			result.Released = append(result.Released, s.release(*r.Order, p.Now, time.Time{})...)
+		}
 	}
 	return result, nil
 }
@@ -262,6 +279,7 @@ func (s *Store) settle(d *delivery, r webhook.Result, now time.Time) {
 	}
 	d.token = uuid.Nil
 	d.leaseUntil = time.Time{}
+	d.sentAt = time.Time{}
 	d.State = webhook.StatePending
 	d.NextAttemptAt = stored(r.NextAttemptAt)
 	d.lane = r.Lane
@@ -271,6 +289,7 @@ func (s *Store) finish(d *delivery, state webhook.DeliveryState, reason string, 
 	d.token = uuid.Nil
 	d.leaseUntil = time.Time{}
 	d.State = state
+	d.AwaitsTurn = false
 	d.Reason = text(reason)
 	d.NextAttemptAt = time.Time{}
 	d.FinishedAt = stored(now)

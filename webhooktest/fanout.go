@@ -15,6 +15,7 @@ import (
 type matched struct {
 	entry     *entry
 	endpoints []uuid.UUID
+	orderings []webhook.Ordering // of the endpoints
 	more      bool
 }
 
@@ -49,7 +50,11 @@ func (s *Store) FanOut(ctx context.Context, p webhook.FanOutParams) (webhook.Fan
 		}
 		ids, more := p.Matcher.Match(nil, &record, e.after, room)
 		room -= len(ids)
-		plan = append(plan, matched{entry: e, endpoints: ids, more: more})
+		orderings := make([]webhook.Ordering, len(ids))
+		for i, id := range ids {
+			orderings[i] = p.Matcher.Ordering(id)
+		}
+		plan = append(plan, matched{entry: e, endpoints: ids, orderings: orderings, more: more})
 	}
 	return s.applyFanOut(p.Now, plan), nil
 }
@@ -101,14 +106,18 @@ func (s *Store) applyFanOut(now time.Time, plan []matched) webhook.FanOutResult 
 	defer s.mu.Unlock()
 	var result webhook.FanOutResult
 	reached := map[uuid.UUID]bool{}
+	var keys []webhook.OrderKey
 	for _, m := range plan {
 		result.Events++
 		created := m.entry.event.CreatedAt
 		if result.OldestCreatedAt.IsZero() || created.Before(result.OldestCreatedAt) {
 			result.OldestCreatedAt = created
 		}
-		for _, endpointID := range m.endpoints {
-			id := s.insertDelivery(m.entry.event, endpointID, 0, webhook.LaneFirst, now)
+		for i, endpointID := range m.endpoints {
+			id := s.insertDelivery(m.entry.event, endpointID, m.orderings[i], 0, webhook.LaneFirst, now)
+			if d := s.deliveries[id]; d.ordered {
+				keys = append(keys, *d.order())
+			}
 			result.Deliveries++
 			if s.cluster.health[endpointID].ShedUntil.After(now) {
 				s.finish(s.deliveries[id], webhook.StateShed, webhook.ReasonShed, now)
@@ -135,6 +144,9 @@ func (s *Store) applyFanOut(now time.Time, plan []matched) webhook.FanOutResult 
 			m.entry.event.unmatched = true
 			result.Unmatched++
 		}
+	}
+	for _, key := range keys {
+		s.release(key, now, time.Time{})
 	}
 	result.More = len(s.outbox) > 0
 	return result

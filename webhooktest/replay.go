@@ -184,7 +184,7 @@ func (s *Store) TakeReplayJob(ctx context.Context, p webhook.TakeReplayJobParams
 	next.token, next.leaseUntil = p.Token, stored(p.LeaseUntil)
 	work := webhook.ReplayWork{Job: next.shown()}
 	for _, d := range s.unfinished[next.EndpointID] {
-		if d.lane == webhook.LaneReplay {
+		if d.Run > 0 {
 			work.Waiting++
 		}
 	}
@@ -231,7 +231,7 @@ func (s *Store) startRuns(endpointID uuid.UUID, events []uuid.UUID, now time.Tim
 		if e == nil || e.Tenant != endpoint.Tenant || (latest != nil && !latest.State.Final()) {
 			continue
 		}
-		s.startRun(e, endpointID, latest, now)
+		s.startRun(e, endpoint, latest, now)
 		started++
 	}
 	return started, nil

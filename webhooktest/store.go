@@ -45,6 +45,7 @@ type Store struct {
 	counters   map[counterKey]*webhook.DayCounters
 	duties     map[string]duty
 	fares      fares
+	orderHolds map[webhook.OrderKey]time.Time // keys whose turn goes to nobody until then
 }
 
 var (
@@ -68,6 +69,7 @@ func NewStore() *Store {
 		counters:   map[counterKey]*webhook.DayCounters{},
 		duties:     map[string]duty{},
 		fares:      newFares(),
+		orderHolds: map[webhook.OrderKey]time.Time{},
 	}
 }
 

@@ -101,6 +101,7 @@ func createEndpoint(t testing.TB, store *sqlite.Store, tenant string) webhook.En
 type everyone struct {
 	revision  int64
 	payloads  bool
+	ordering  webhook.Ordering
 	endpoints map[uuid.UUID]webhook.EndpointRecord
 	sorted    map[string][]uuid.UUID
 }
@@ -111,6 +112,8 @@ func newEveryone() *everyone {
 
 func (m *everyone) Revision() int64    { return m.revision }
 func (m *everyone) WantsPayload() bool { return m.payloads }
+
+func (m *everyone) Ordering(uuid.UUID) webhook.Ordering { return m.ordering }
 
 func (m *everyone) Apply(endpoints []webhook.EndpointRecord, revision int64) error {
 	for _, e := range endpoints {

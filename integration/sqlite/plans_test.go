@@ -73,9 +73,51 @@ func everyMethod(t *testing.T, store *sqlite.Store, db *sql.DB) {
 	_, err = store.CancelDeliveries(ctx, webhook.CancelDeliveriesParams{Now: time.Now(), EndpointID: gone.ID, Limit: 10})
 	require.NoError(t, err)
 	readInEveryWay(t, store, claimed[0])
+	orderInEveryWay(t, store, db)
 	maintainInEveryWay(t, store)
 	require.NoError(t, store.CheckSchema(ctx))
 	require.NoError(t, store.Check(ctx))
+}
+
+// orderInEveryWay goes through what is ordered, sent once or overdue.
+func orderInEveryWay(t *testing.T, store *sqlite.Store, db *sql.DB) {
+	t.Helper()
+	ctx, now := t.Context(), time.Now()
+	e := createEndpoint(t, store, "ordered")
+	e.Ordering = webhook.OrderingPerEndpoint
+	e, err := store.UpdateEndpoint(ctx, e)
+	require.NoError(t, err)
+	require.NoError(t, enqueue(ctx, store, db, newEvents(4, "ordered")...))
+	m := newEveryone()
+	m.ordering = webhook.OrderingPerEndpoint
+	require.NoError(t, fanOutAll(ctx, store, m))
+	var claimed []webhook.Claimed
+	var token uuid.UUID
+	for range 2 {
+		claimed, token, err = claimFrom(ctx, store, 10, e.ID)
+		require.NoError(t, err)
+		require.Len(t, claimed, 1)
+		_, err = store.MarkSent(ctx, webhook.MarkSentParams{Now: now, Leases: []webhook.Lease{{DeliveryID: claimed[0].DeliveryID, Token: token}}})
+		require.NoError(t, err)
+		result := delivered(claimed[0], token)
+		result.Order = claimed[0].Order
+		_, err = store.Record(ctx, webhook.RecordParams{Now: now, Results: []webhook.Result{result}})
+		require.NoError(t, err)
+	}
+	claimed, token, err = claimFrom(ctx, store, 10, e.ID)
+	require.NoError(t, err)
+	_, err = store.MarkSent(ctx, webhook.MarkSentParams{Now: now, Leases: []webhook.Lease{{DeliveryID: claimed[0].DeliveryID, Token: token}}})
+	require.NoError(t, err)
+	later := now.Add(24 * time.Hour)
+	n, err := store.EndUnknown(ctx, webhook.EndUnknownParams{Now: later, Limit: 10})
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	released, err := store.ReleaseOrdered(ctx, webhook.ReleaseOrderedParams{Now: later, HeldBefore: now, Limit: 10})
+	require.NoError(t, err)
+	assert.Len(t, released.Released, 1)
+	overdue, err := store.EndOverdue(ctx, webhook.EndOverdueParams{Now: later, EndpointID: e.ID, BegunBefore: later, Unattempted: true, Limit: 10})
+	require.NoError(t, err)
+	assert.Equal(t, 1, overdue.Ended)
 }
 
 func maintainInEveryWay(t *testing.T, store *sqlite.Store) {
@@ -245,11 +287,11 @@ func TestNoStatementScansATable(t *testing.T) {
 func assertIndexes(t *testing.T, db *sql.DB, statements []string) {
 	t.Helper()
 	for statement, index := range map[string]string{
-		"next_attempt_at <= ? AND lease_until <= ? ORDER BY next_attempt_at, id LIMIT": "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at<?)",
-		"next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT":            "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at>? AND next_attempt_at<?)",
-		"FROM webhook_outbox WHERE position > 0":                                       "INTEGER PRIMARY KEY",
-		"FROM webhook_idempotency_key":                                                 "PRIMARY KEY (tenant=? AND key=?)",
-		"(SELECT seq FROM webhook_event WHERE id = ?) AND endpoint_id = ?":             "_run (event_seq=? AND endpoint_id=?)",
+		"next_attempt_at <= ? AND lease_until <= ? AND sent_at = 0 ORDER BY next_attempt_at, id LIMIT": "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at<?)",
+		"next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT":                            "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at>? AND next_attempt_at<?)",
+		"FROM webhook_outbox WHERE position > 0":                                                       "INTEGER PRIMARY KEY",
+		"FROM webhook_idempotency_key":                                                                 "PRIMARY KEY (tenant=? AND key=?)",
+		"(SELECT seq FROM webhook_event WHERE id = ?) AND endpoint_id = ?":                             "_run (event_seq=? AND endpoint_id=?)",
 	} {
 		found := 0
 		for _, s := range statements {
@@ -357,7 +399,7 @@ func fillHistory(t *testing.T, db *sql.DB, endpoint uuid.UUID, n int) {
 	t.Helper()
 	for _, statement := range []string{
 		numbers + `INSERT INTO webhook_delivery_log
-			SELECT randomblob(16), -i, randomblob(16), ?, 0, 'acme', 'order.created', 'delivered', '', 1, i, i, 200, '' FROM n`,
+			SELECT randomblob(16), -i, randomblob(16), ?, 0, 'acme', 'order.created', 'delivered', '', 1, i, i, 200, '', 0 FROM n`,
 		numbers + `INSERT INTO webhook_attempt
 			SELECT randomblob(16), i, ?, i, 1, 200, '', '', '', x'6f6b', 0, randomblob(32), 0 FROM n`,
 	} {
@@ -370,7 +412,7 @@ func fillHistory(t *testing.T, db *sql.DB, endpoint uuid.UUID, n int) {
 func park(t *testing.T, db *sql.DB, endpoint uuid.UUID, n int) {
 	t.Helper()
 	_, err := db.ExecContext(t.Context(), numbers+`INSERT INTO webhook_delivery
-		SELECT randomblob(16), -i, randomblob(16), ?, 0, 'acme', 'order.created', 0, ?, 0, x'', 0, i, 0, '' FROM n`,
+		SELECT randomblob(16), -i, randomblob(16), ?, 0, 'acme', 'order.created', 0, ?, 0, x'', 0, i, 0, '', NULL, 0, 0, 0, 0 FROM n`,
 		n, endpoint[:], time.Now().Add(time.Hour).UnixMicro())
 	require.NoError(t, err)
 }

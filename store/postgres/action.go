@@ -10,18 +10,26 @@ import (
 	"github.com/outhook/webhook"
 )
 
-// Rides on delivery_pkey.
+// One that is kept in order and under a lease may be on its way: the next waits until
+// the lease has ended. Rides on delivery_pkey and order_hold_pkey.
 const cancelDeliverySQL = `
 WITH gone AS (
     DELETE FROM {{schema}}.delivery
     WHERE id = $2::uuid AND ($3::boolean OR tenant = $4::text)
     RETURNING *
+), dead AS (
+    INSERT INTO {{schema}}.delivery_dead
+        (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class,
+         skipped)
+    SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, 'cancelled', $5::text,
+           tenant, event_type, last_class, skipped
+    FROM gone
+), held AS (
+    INSERT INTO {{schema}}.order_hold AS h (endpoint_id, order_key, until)
+    SELECT endpoint_id, order_key, lease_until FROM gone WHERE order_key IS NOT NULL AND lease_until > $1::timestamptz
+    ON CONFLICT (endpoint_id, order_key) DO UPDATE SET until = greatest(h.until, excluded.until)
 )
-INSERT INTO {{schema}}.delivery_dead
-    (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class)
-SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, 'cancelled', $5::text,
-       tenant, event_type, last_class
-FROM gone`
+SELECT endpoint_id, order_key IS NOT NULL, coalesce(order_key, '') FROM gone`
 
 // Rides on delivery_pkey.
 const hastenSQL = `
@@ -32,7 +40,7 @@ WHERE id = $2::uuid AND ($3::boolean OR tenant = $4::text) AND lease_until <= $1
 // the same one, and it is neither disabled nor deleted meanwhile. Claims and
 // fan-out do not look at the lock. Rides on endpoint_pkey.
 const lockEndpointSQL = `
-SELECT tenant, state FROM {{schema}}.endpoint
+SELECT tenant, state, ordering FROM {{schema}}.endpoint
 WHERE id = $1::uuid AND deleted_at IS NULL AND ($2::boolean OR tenant = $3::text)
 FOR NO KEY UPDATE`
 
@@ -44,10 +52,14 @@ FOR NO KEY UPDATE`
 // delivery_dead.
 const insertRunsSQL = `
 INSERT INTO {{schema}}.delivery
-    (id, event_id, endpoint_id, run, lane, tenant, event_type, next_attempt_at, created_at)
-SELECT r.id, e.id, $2::uuid, greatest(1, 1 + l.run, 1 + d.run), 2, e.tenant, e.type, $1::timestamptz, $1::timestamptz
+    (id, event_id, endpoint_id, run, lane, tenant, event_type, next_attempt_at, created_at, order_key, order_seq)
+SELECT r.id, e.id, $2::uuid, greatest(1, 1 + l.run, 1 + d.run), CASE WHEN o.key IS NULL THEN 2 ELSE 3 END,
+       e.tenant, e.type, $1::timestamptz, $1::timestamptz, o.key, CASE WHEN o.key IS NOT NULL THEN e.seq END
 FROM unnest($4::uuid[], $5::uuid[]) AS r (id, event_id)
 JOIN {{schema}}.event e ON e.id = r.event_id AND e.tenant = $3::text
+CROSS JOIN LATERAL (
+    SELECT CASE $6::text WHEN 'per_endpoint' THEN '' WHEN 'per_resource' THEN nullif(e.resource_id, '') END AS key
+) o
 CROSS JOIN LATERAL (
     SELECT max(run) AS run FROM {{schema}}.delivery_log WHERE event_id = e.id AND endpoint_id = $2::uuid
 ) l
@@ -56,6 +68,12 @@ CROSS JOIN LATERAL (
 ) d
 WHERE NOT EXISTS (SELECT FROM {{schema}}.delivery p WHERE p.event_id = e.id AND p.endpoint_id = $2::uuid)
 FOR KEY SHARE OF e`
+
+// Rides on event_pkey.
+const orderKeysSQL = `
+SELECT DISTINCT CASE $2::text WHEN 'per_endpoint' THEN '' ELSE resource_id END
+FROM {{schema}}.event
+WHERE id = ANY ($1::uuid[]) AND ($2::text = 'per_endpoint' OR resource_id <> '')`
 
 // Rides on delivery_event_idx.
 const unfinishedRunSQL = `
@@ -71,11 +89,30 @@ SELECT NOT EXISTS (SELECT FROM {{schema}}.event WHERE id = $1::uuid)
 // CancelDelivery implements [webhook.ActionStore].
 func (s *core) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryParams) (bool, error) {
 	tenant, limited := p.Scope.Tenant()
-	n, err := s.db.exec(ctx, &s.sql.cancelDelivery, micros(p.Now), s.db.id(p.DeliveryID), !limited, tenant, text(p.Reason))
+	cancelled := false
+	err := s.giveTurns(ctx, func(tx conn) error {
+		var keys orderKeys
+		cancelled = false
+		err := collect(ctx, tx, &s.sql.cancelDelivery, func(r rows) error {
+			cancelled = true
+			var key webhook.OrderKey
+			var ordered bool
+			err := r.Scan(&key.EndpointID, &ordered, &key.Key)
+			if ordered {
+				keys.add(key)
+			}
+			return err
+		}, micros(p.Now), s.db.id(p.DeliveryID), !limited, tenant, text(p.Reason))
+		if err != nil {
+			return err
+		}
+		_, err = s.releaseKeys(ctx, tx, p.Now, keys)
+		return err
+	})
 	if err != nil {
 		return false, fmt.Errorf("postgres: cancelling delivery %s: %w", p.DeliveryID, err)
 	}
-	return n > 0, nil
+	return cancelled, nil
 }
 
 // HastenDelivery implements [webhook.ActionStore].
@@ -90,7 +127,7 @@ func (s *core) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryParam
 
 // StartRun implements [webhook.ActionStore].
 func (s *core) StartRun(ctx context.Context, p webhook.StartRunParams) (id uuid.UUID, started bool, err error) {
-	err = s.db.atomically(ctx, func(tx conn) error {
+	err = s.giveTurns(ctx, func(tx conn) error {
 		id, started, err = s.startRun(ctx, tx, p)
 		return err
 	})
@@ -101,7 +138,7 @@ func (s *core) StartRun(ctx context.Context, p webhook.StartRunParams) (id uuid.
 }
 
 func (s *core) startRun(ctx context.Context, tx conn, p webhook.StartRunParams) (uuid.UUID, bool, error) {
-	tenant, err := s.lockEndpoint(ctx, tx, p.Scope, p.EndpointID)
+	to, err := s.lockEndpoint(ctx, tx, p.Scope, p.EndpointID)
 	if err != nil {
 		return uuid.Nil, false, err
 	}
@@ -109,7 +146,7 @@ func (s *core) startRun(ctx context.Context, tx conn, p webhook.StartRunParams) 
 	if err != nil {
 		return uuid.Nil, false, err
 	}
-	n, err := s.insertRuns(ctx, tx, p.Now, p.EndpointID, tenant, ids, []uuid.UUID{p.EventID})
+	n, err := s.insertRuns(ctx, tx, p.Now, to, ids, []uuid.UUID{p.EventID})
 	if err != nil {
 		return uuid.Nil, false, err
 	}
@@ -134,29 +171,52 @@ func (s *core) startRun(ctx context.Context, tx conn, p webhook.StartRunParams) 
 	return uuid.Nil, false, webhook.ErrNotFound
 }
 
-// lockEndpoint locks an endpoint that may be replayed to and returns its tenant.
-func (s *core) lockEndpoint(ctx context.Context, tx conn, scope webhook.Scope, id uuid.UUID) (tenant string, err error) {
+// replayTarget is an endpoint that may be replayed to, locked.
+type replayTarget struct {
+	id       uuid.UUID
+	tenant   string
+	ordering webhook.Ordering
+}
+
+// lockEndpoint locks an endpoint that may be replayed to.
+func (s *core) lockEndpoint(ctx context.Context, tx conn, scope webhook.Scope, id uuid.UUID) (replayTarget, error) {
 	only, limited := scope.Tenant()
 	found := false
+	to := replayTarget{id: id}
 	var state webhook.EndpointState
-	err = collect(ctx, tx, &s.sql.lockEndpoint, func(r rows) error {
+	err := collect(ctx, tx, &s.sql.lockEndpoint, func(r rows) error {
 		found = true
-		return r.Scan(&tenant, &state)
+		return r.Scan(&to.tenant, &state, &to.ordering)
 	}, s.db.id(id), !limited, only)
 	switch {
 	case err != nil:
-		return "", err
+		return replayTarget{}, err
 	case !found:
-		return "", webhook.ErrNotFound
+		return replayTarget{}, webhook.ErrNotFound
 	case state == webhook.EndpointDisabled:
-		return "", webhook.ErrEndpointDisabled
+		return replayTarget{}, webhook.ErrEndpointDisabled
 	}
-	return tenant, nil
+	return to, nil
 }
 
 // insertRuns begins runs of different events to an endpoint that is locked.
-func (s *core) insertRuns(ctx context.Context, tx conn, now time.Time, endpoint uuid.UUID, tenant string, ids, events []uuid.UUID) (int64, error) {
-	return tx.exec(ctx, &s.sql.insertRuns, micros(now), s.db.id(endpoint), tenant, s.db.uuids(ids), s.db.uuids(events))
+func (s *core) insertRuns(ctx context.Context, tx conn, now time.Time, to replayTarget, ids, events []uuid.UUID) (int64, error) {
+	n, err := tx.exec(ctx, &s.sql.insertRuns, micros(now), s.db.id(to.id), to.tenant, s.db.uuids(ids), s.db.uuids(events), string(to.ordering))
+	if err != nil || n == 0 || to.ordering == webhook.OrderingNone {
+		return n, err
+	}
+	var keys orderKeys
+	err = collect(ctx, tx, &s.sql.orderKeys, func(r rows) error {
+		key := webhook.OrderKey{EndpointID: to.id}
+		err := r.Scan(&key.Key)
+		keys.add(key)
+		return err
+	}, s.db.uuids(events), string(to.ordering))
+	if err != nil {
+		return n, err
+	}
+	_, err = s.releaseKeys(ctx, tx, now, keys)
+	return n, err
 }
 
 func newIDs(n int) ([]uuid.UUID, error) {

@@ -28,6 +28,7 @@ type everyEndpoint struct{ ids []uuid.UUID }
 func (m *everyEndpoint) Revision() int64                             { return int64(len(m.ids)) }
 func (m *everyEndpoint) Apply([]webhook.EndpointRecord, int64) error { return nil }
 func (m *everyEndpoint) WantsPayload() bool                          { return false }
+func (m *everyEndpoint) Ordering(uuid.UUID) webhook.Ordering         { return webhook.OrderingNone }
 func (m *everyEndpoint) Match(dst []uuid.UUID, _ *webhook.EventRecord, _ uuid.UUID, _ int) ([]uuid.UUID, bool) {
 	return append(dst, m.ids...), false
 }

@@ -74,7 +74,7 @@ const (
     CROSS JOIN LATERAL (SELECT * FROM (
         SELECT id, ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
-          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz`
+          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz AND sent_at IS NULL`
 	claimRest = `
           AND next_attempt_at >= r.since AND ctid NOT IN (SELECT row FROM oldest)`
 	claimOrder = `
@@ -89,10 +89,10 @@ const (
     UPDATE {{schema}}.delivery
     SET lease_token = $2::uuid, lease_until = $3::timestamptz
     WHERE ctid = ANY (ARRAY(SELECT row FROM found))
-    RETURNING id, endpoint_id, event_id, run, lane, attempts, created_at, next_attempt_at
+    RETURNING id, endpoint_id, event_id, run, lane, attempts, created_at, next_attempt_at, order_key, skipped
 )
 SELECT c.id, c.endpoint_id, c.run, c.lane, c.attempts, c.created_at, c.next_attempt_at,
-       f.taken_over, f.newest, f.revision,
+       f.taken_over, f.newest, f.revision, c.order_key, c.skipped,
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.created_at
 FROM claimed c
 JOIN found f ON f.id = c.id
@@ -185,11 +185,15 @@ func (s *core) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Clai
 
 func scanClaimed(r rows, c *webhook.Claimed) error {
 	e := &c.Event
+	var key *string
 	if err := r.Scan(&c.DeliveryID, &c.EndpointID, &c.Run, &c.Lane, &c.Attempts, &c.CreatedAt, &c.DueAt,
-		&c.TakenOver, &c.Newest, &c.EndpointRevision,
+		&c.TakenOver, &c.Newest, &c.EndpointRevision, &key, &c.OrderingSkipped,
 		&e.ID, &e.Sequence, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion, &e.ContentType,
 		&e.Payload, &e.CreatedAt); err != nil {
 		return err
+	}
+	if key != nil {
+		c.Order = &webhook.OrderKey{EndpointID: c.EndpointID, Key: *key}
 	}
 	c.CreatedAt, c.DueAt, e.CreatedAt = c.CreatedAt.UTC(), c.DueAt.UTC(), e.CreatedAt.UTC()
 	return nil

@@ -16,7 +16,7 @@ import (
 const (
 	endpointColumns = `
        e.id, e.tenant, e.url, array_to_json(e.types)::text, e.state, e.state_reason, e.state_changed_at,
-       e.revision, e.created_at, e.updated_at, e.deleted_at, e.options, e.secrets, e.headers`
+       e.revision, e.created_at, e.updated_at, e.deleted_at, e.options, e.secrets, e.headers, e.ordering`
 
 	typesParameter = `ARRAY(SELECT json_array_elements_text($4::text::json))`
 )
@@ -28,10 +28,10 @@ WITH r AS (
 )
 INSERT INTO {{schema}}.endpoint AS e
     (id, tenant, url, types, state, state_reason, state_changed_at, created_at, updated_at, deleted_at,
-     options, secrets, headers, revision)
+     options, secrets, headers, ordering, revision)
 SELECT $1::uuid, $2::text, $3::text, ` + typesParameter + `, $5::text, $6::text,
        $7::timestamptz, coalesce($8::timestamptz, statement_timestamp()),
-       coalesce($9::timestamptz, statement_timestamp()), $10::timestamptz, $11::bytea, $12::bytea, $13::bytea, r.revision
+       coalesce($9::timestamptz, statement_timestamp()), $10::timestamptz, $11::bytea, $12::bytea, $13::bytea, $14::text, r.revision
 FROM r
 ON CONFLICT DO NOTHING
 RETURNING` + endpointColumns
@@ -41,7 +41,7 @@ RETURNING` + endpointColumns
 const updateEndpointSQL = `
 WITH old AS MATERIALIZED (
     SELECT id FROM {{schema}}.endpoint
-    WHERE id = $1::uuid AND tenant = $2::text AND revision = $14::bigint AND deleted_at IS NULL
+    WHERE id = $1::uuid AND tenant = $2::text AND revision = $15::bigint AND deleted_at IS NULL
     FOR UPDATE
 ), r AS (
     UPDATE {{schema}}.endpoint_revision SET revision = revision + 1
@@ -54,7 +54,7 @@ SET url = $3::text, types = ` + typesParameter + `, state = $5::text, state_reas
     created_at = coalesce($8::timestamptz, e.created_at),
     updated_at = coalesce($9::timestamptz, statement_timestamp()),
     deleted_at = $10::timestamptz, options = $11::bytea, secrets = $12::bytea, headers = $13::bytea,
-    revision = r.revision
+    ordering = $14::text, revision = r.revision
 FROM r
 WHERE e.id = $1::uuid
 RETURNING` + endpointColumns
@@ -95,7 +95,7 @@ SELECT r.revision, e.id IS NOT NULL,
        coalesce(array_to_json(e.types)::text, '[]'), coalesce(e.state, ''), coalesce(e.state_reason, ''),
        e.state_changed_at, coalesce(e.revision, 0),
        coalesce(e.created_at, statement_timestamp()), coalesce(e.updated_at, statement_timestamp()),
-       e.deleted_at, e.options, e.secrets, e.headers
+       e.deleted_at, e.options, e.secrets, e.headers, coalesce(e.ordering, '')
 FROM (SELECT revision FROM {{schema}}.endpoint_revision LIMIT 1) r
 LEFT JOIN LATERAL (
     SELECT * FROM {{schema}}.endpoint
@@ -115,7 +115,7 @@ type endpointRow struct {
 func (e *endpointRow) into() []any {
 	return []any{
 		&e.ID, &e.Tenant, &e.URL, &e.types, &e.State, &e.StateReason, &e.stateChangedAt,
-		&e.Revision, &e.CreatedAt, &e.UpdatedAt, &e.deletedAt, &e.Options, &e.Secrets, &e.Headers,
+		&e.Revision, &e.CreatedAt, &e.UpdatedAt, &e.deletedAt, &e.Options, &e.Secrets, &e.Headers, &e.Ordering,
 	}
 }
 
@@ -170,7 +170,7 @@ func (s *core) endpointArgs(e webhook.EndpointRecord) ([]any, error) {
 	return []any{
 		s.db.id(e.ID), e.Tenant, e.URL, string(encoded), string(e.State), e.StateReason,
 		timestamp(e.StateChangedAt), timestamp(e.CreatedAt), timestamp(e.UpdatedAt), timestamp(e.DeletedAt),
-		e.Options, e.Secrets, e.Headers,
+		e.Options, e.Secrets, e.Headers, string(e.Ordering),
 	}, nil
 }
 

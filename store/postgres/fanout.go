@@ -59,6 +59,14 @@ SELECT d.id, d.event_id, d.endpoint_id, $6::timestamptz, $6::timestamptz, 0, 0, 
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[])
     AS d (id, event_id, endpoint_id, tenant, event_type)`
 
+// As insertDeliveriesSQL, for those that wait for their turn.
+const insertOrderedSQL = `
+INSERT INTO {{schema}}.delivery
+    (id, event_id, endpoint_id, run, lane, tenant, event_type, next_attempt_at, created_at, order_key, order_seq)
+SELECT d.id, d.event_id, d.endpoint_id, 0, 3, d.tenant, d.event_type, $6::timestamptz, $6::timestamptz, d.order_key, d.order_seq
+FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $7::text[], $8::bigint[])
+    AS d (id, event_id, endpoint_id, tenant, event_type, order_key, order_seq)`
+
 // Puts entries back: at their old position, or, where an endpoint has been
 // reached, behind all others. Rides on no index.
 const returnToOutboxSQL = `
@@ -91,7 +99,7 @@ func (s *core) FanOut(ctx context.Context, p webhook.FanOutParams) (webhook.FanO
 		return webhook.FanOutResult{}, fmt.Errorf("postgres: fanning out: MaxEvents is %d and MaxDeliveries %d, want at least 1", p.MaxEvents, p.MaxDeliveries)
 	}
 	var result webhook.FanOutResult
-	err := s.db.atomically(ctx, func(tx conn) error {
+	err := s.giveTurns(ctx, func(tx conn) error {
 		var err error
 		result, err = s.fanOut(ctx, tx, p)
 		return err
@@ -194,6 +202,8 @@ type fanOutWrites struct {
 
 	pending, shed deliveries
 
+	ordered orderedDeliveries
+
 	returned  []outboxEntry // not finished
 	unmatched []uuid.UUID
 }
@@ -236,6 +246,10 @@ func match(entries []outboxEntry, p webhook.FanOutParams, shed map[uuid.UUID]boo
 				continue
 			}
 			distinct[id] = struct{}{}
+			if key, ok := p.Matcher.Ordering(id).Key(&e.event); ok {
+				out.ordered.add(&e.event, id, key)
+				continue
+			}
 			out.pending.add(&e.event, id)
 		}
 		out.result.Deliveries += len(ids)
@@ -274,6 +288,10 @@ func (s *core) write(ctx context.Context, tx conn, now time.Time, out fanOutWrit
 	if err := s.insert(ctx, tx, &s.sql.insertShed, &out.shed, micros(now), webhook.ReasonShed); err != nil {
 		return err
 	}
+	if err := s.insert(ctx, tx, &s.sql.insertOrdered, &out.ordered.deliveries, micros(now),
+		s.db.texts(out.ordered.keys), s.db.int64s(out.ordered.seqs)); err != nil {
+		return err
+	}
 	if len(out.unmatched) > 0 {
 		if _, err := tx.exec(ctx, &s.sql.insertUnmatched, s.db.uuids(out.unmatched), micros(now)); err != nil {
 			return err
@@ -292,7 +310,23 @@ func (s *core) write(ctx context.Context, tx conn, now time.Time, out fanOutWrit
 			return err
 		}
 	}
-	return nil
+	// When all of the outbox is as it is going to be.
+	_, err := s.releaseKeys(ctx, tx, now, orderKeys{endpoints: out.ordered.endpoints, keys: out.ordered.keys})
+	return err
+}
+
+// orderedDeliveries are deliveries that wait for their turn, as columns.
+type orderedDeliveries struct {
+	deliveries
+
+	keys []string
+	seqs []int64
+}
+
+func (d *orderedDeliveries) add(e *webhook.EventRecord, endpoint uuid.UUID, key string) {
+	d.deliveries.add(e, endpoint)
+	d.keys = append(d.keys, key)
+	d.seqs = append(d.seqs, e.Sequence)
 }
 
 // insert writes deliveries, if there are any.

@@ -26,13 +26,16 @@ const (
 	pendingColumns = `
        d.id, d.event_id, d.endpoint_id, d.run, d.tenant, d.event_type,
        CASE WHEN d.lease_token IS NULL THEN 'pending' ELSE 'in_flight' END AS state, '' AS reason, d.attempts,
-       d.next_attempt_at, d.created_at, NULL::timestamptz AS finished_at, d.last_status, d.last_class`
+       d.next_attempt_at, d.created_at, NULL::timestamptz AS finished_at, d.last_status, d.last_class,
+       d.lane = 3 AS awaits_turn, d.skipped`
 	deliveredColumns = `
        d.id, d.event_id, d.endpoint_id, d.run, d.tenant, d.event_type, 'delivered' AS state, '' AS reason, d.attempts,
-       NULL::timestamptz AS next_attempt_at, d.created_at, d.finished_at, d.last_status, d.last_class`
+       NULL::timestamptz AS next_attempt_at, d.created_at, d.finished_at, d.last_status, d.last_class,
+       false AS awaits_turn, d.skipped`
 	deadColumns = `
        d.id, d.event_id, d.endpoint_id, d.run, d.tenant, d.event_type, d.state, d.reason, d.attempts,
-       NULL::timestamptz AS next_attempt_at, d.created_at, d.finished_at, d.last_status, d.last_class`
+       NULL::timestamptz AS next_attempt_at, d.created_at, d.finished_at, d.last_status, d.last_class,
+       false AS awaits_turn, d.skipped`
 )
 
 // Rides on delivery_pkey, delivery_log_id_idx and delivery_dead_id_idx.
@@ -86,7 +89,7 @@ func scanDelivery(r rows) (webhook.Delivery, error) {
 	var d webhook.Delivery
 	var next, finished *time.Time
 	err := r.Scan(&d.ID, &d.EventID, &d.EndpointID, &d.Run, &d.Tenant, &d.EventType, &d.State, &d.Reason, &d.Attempts,
-		&next, &d.CreatedAt, &finished, &d.LastStatus, &d.LastClass)
+		&next, &d.CreatedAt, &finished, &d.LastStatus, &d.LastClass, &d.AwaitsTurn, &d.OrderingSkipped)
 	if err != nil {
 		return webhook.Delivery{}, err
 	}

@@ -100,6 +100,7 @@ func (s *core) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 		s.maintainLogs(ctx, p),
 		s.removeEvents(ctx, p.EventsBefore),
 		s.removeNotices(ctx, p),
+		s.removeOrderHolds(ctx, p.Now),
 	)
 }
 

@@ -55,6 +55,7 @@ func TestNoStatementsCostGrowsWithBacklogOrHistory(t *testing.T) {
 
 			runDispatcher(t, pool, store, now, plans)
 			runAdmin(t, pool, store, plans)
+			orderPlans(t, pool, store, endpointIDs(t, pool)[60], now, plans)
 		})
 	}
 }
@@ -86,6 +87,7 @@ func TestPlansMadeForEmptyTablesAreNotKept(t *testing.T) {
 	now := fill(t, pool, store, moderate)
 
 	runDispatcher(t, pool, store, now, plans)
+	orderPlans(t, pool, store, endpointIDs(t, pool)[60], now, plans)
 }
 
 // check runs something and checks the plans that the server really used for it.

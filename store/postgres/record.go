@@ -27,23 +27,25 @@ WITH done AS MATERIALIZED (
     RETURNING d.id, d.event_id, d.endpoint_id, d.created_at, d.run, d.attempts + r.counted AS attempts,
               CASE r.status WHEN -1 THEN d.last_status ELSE r.status END AS last_status,
               CASE r.status WHEN -1 THEN d.last_class ELSE r.class END AS last_class,
-              r.state, r.reason, r.token, d.tenant, d.event_type
+              r.state, r.reason, r.token, d.tenant, d.event_type, d.skipped
 ), delivered AS (
     INSERT INTO {{schema}}.delivery_log
-        (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, tenant, event_type, last_class)
-    SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, tenant, event_type, last_class
+        (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, tenant, event_type, last_class, skipped)
+    SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, tenant, event_type, last_class, skipped
     FROM finished WHERE state = 'delivered'
 ), dead AS (
     INSERT INTO {{schema}}.delivery_dead
-        (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class)
-    SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, state, reason, tenant, event_type, last_class
+        (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class,
+         skipped)
+    SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, state, reason, tenant, event_type, last_class,
+           skipped
     FROM finished WHERE state <> 'delivered'
 ), pending AS (
     UPDATE {{schema}}.delivery d
     SET next_attempt_at = r.next_attempt_at, lane = r.lane, attempts = d.attempts + r.counted,
         last_status = CASE r.status WHEN -1 THEN d.last_status ELSE r.status END,
         last_class = CASE r.status WHEN -1 THEN d.last_class ELSE r.class END,
-        lease_token = NULL, lease_until = '-infinity'
+        lease_token = NULL, lease_until = '-infinity', sent_at = NULL
     FROM again r
     WHERE d.id = r.id AND d.lease_token = r.token
     RETURNING d.id, r.token
@@ -108,9 +110,10 @@ WITH gone AS (
     RETURNING *
 )
 INSERT INTO {{schema}}.delivery_dead
-    (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class)
+    (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class,
+     skipped)
 SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts, last_status, 'cancelled', $3::text,
-       tenant, event_type, last_class
+       tenant, event_type, last_class, skipped
 FROM gone`
 
 // outcomes are the results of one kind, as columns.
@@ -216,14 +219,35 @@ func (s *core) Record(ctx context.Context, p webhook.RecordParams) (webhook.Reco
 	if len(p.Results) == 0 {
 		return webhook.RecordResult{}, nil
 	}
-	result, err := s.record(ctx, p)
+	var keys orderKeys
+	for i := range p.Results {
+		if key := p.Results[i].Order; key != nil {
+			keys.add(*key)
+		}
+	}
+	result, err := s.recordOrdered(ctx, p, keys)
 	if err != nil {
 		return webhook.RecordResult{}, fmt.Errorf("postgres: recording %d results: %w", len(p.Results), err)
 	}
 	return result, nil
 }
 
-func (s *core) record(ctx context.Context, p webhook.RecordParams) (webhook.RecordResult, error) {
+// recordOrdered records, and gives the turns that are free then, in one transaction.
+func (s *core) recordOrdered(ctx context.Context, p webhook.RecordParams, keys orderKeys) (result webhook.RecordResult, err error) {
+	if len(keys.keys) == 0 {
+		return s.record(ctx, s.db, p)
+	}
+	err = s.giveTurns(ctx, func(tx conn) (err error) {
+		if result, err = s.record(ctx, tx, p); err != nil {
+			return err
+		}
+		result.Released, err = s.releaseKeys(ctx, tx, p.Now, keys)
+		return err
+	})
+	return result, err
+}
+
+func (s *core) record(ctx context.Context, c conn, p webhook.RecordParams) (webhook.RecordResult, error) {
 	var done, again outcomes
 	log := newAttempts(len(p.Results))
 	for i := range p.Results {
@@ -253,18 +277,18 @@ func (s *core) record(ctx context.Context, p webhook.RecordParams) (webhook.Reco
 		e.uuids(again.ids), e.uuids(again.tokens), e.times(again.next), e.int16s(again.lanes),
 		e.int16s(again.counted), e.int16s(again.statuses), e.texts(again.classes),
 	}, log.args(e)...)
-	lost, err := s.collectLeases(ctx, &s.sql.record, args...)
+	lost, err := s.collectLeases(ctx, c, &s.sql.record, args...)
 	if err != nil {
 		return webhook.RecordResult{}, err
 	}
 	if len(lost) == 0 {
 		return webhook.RecordResult{}, nil
 	}
-	return s.recordLate(ctx, p, lost)
+	return s.recordLate(ctx, c, p, lost)
 }
 
-func (s *core) collectLeases(ctx context.Context, q *statement, args ...any) (leases []webhook.Lease, err error) {
-	err = collect(ctx, s.db, q, func(r rows) error {
+func (s *core) collectLeases(ctx context.Context, c conn, q *statement, args ...any) (leases []webhook.Lease, err error) {
+	err = collect(ctx, c, q, func(r rows) error {
 		var l webhook.Lease
 		if err := r.Scan(&l.DeliveryID, &l.Token); err != nil {
 			return err
@@ -276,7 +300,7 @@ func (s *core) collectLeases(ctx context.Context, q *statement, args ...any) (le
 }
 
 // recordLate logs the attempts of results that lost their lease.
-func (s *core) recordLate(ctx context.Context, p webhook.RecordParams, lost []webhook.Lease) (webhook.RecordResult, error) {
+func (s *core) recordLate(ctx context.Context, c conn, p webhook.RecordParams, lost []webhook.Lease) (webhook.RecordResult, error) {
 	isLost := make(map[webhook.Lease]bool, len(lost))
 	for _, l := range lost {
 		isLost[l] = true
@@ -288,7 +312,7 @@ func (s *core) recordLate(ctx context.Context, p webhook.RecordParams, lost []we
 		}
 	}
 	if len(late.deliveries) > 0 {
-		applied, err := s.collectLeases(ctx, &s.sql.logLate, late.args(s.db)...)
+		applied, err := s.collectLeases(ctx, c, &s.sql.logLate, late.args(s.db)...)
 		if err != nil {
 			return webhook.RecordResult{}, fmt.Errorf("logging late attempts: %w", err)
 		}

@@ -145,6 +145,10 @@ SELECT` + replayJobColumns + `,
        (SELECT count(*) FROM (
            SELECT FROM {{schema}}.delivery d WHERE d.endpoint_id = j.endpoint_id AND d.lane = 2 LIMIT 1000
        ) w)
+       + (SELECT count(*) FROM (
+           SELECT run FROM {{schema}}.delivery d WHERE d.endpoint_id = j.endpoint_id AND d.lane = 3
+           ORDER BY d.next_attempt_at DESC LIMIT 1000
+       ) w WHERE w.run > 0)
 FROM taken j`
 
 // Rides on replay_job_pkey.
@@ -329,7 +333,7 @@ var errJobLost = errors.New("the job is no longer held")
 
 // AdvanceReplayJob implements [webhook.ReplayWorkStore].
 func (s *core) AdvanceReplayJob(ctx context.Context, p webhook.AdvanceReplayJobParams) (created int, held bool, err error) {
-	err = s.db.atomically(ctx, func(tx conn) (err error) {
+	err = s.giveTurns(ctx, func(tx conn) (err error) {
 		created, err = s.advanceReplayJob(ctx, tx, p)
 		return err
 	})
@@ -351,7 +355,7 @@ func (s *core) advanceReplayJob(ctx context.Context, tx conn, p webhook.AdvanceR
 		return 0, errJobLost
 	}
 	if len(p.Events) > 0 {
-		tenant, err := s.lockEndpoint(ctx, tx, webhook.AllTenants(), endpoint[0])
+		to, err := s.lockEndpoint(ctx, tx, webhook.AllTenants(), endpoint[0])
 		if err != nil {
 			return 0, err
 		}
@@ -359,7 +363,7 @@ func (s *core) advanceReplayJob(ctx context.Context, tx conn, p webhook.AdvanceR
 		if err != nil {
 			return 0, err
 		}
-		n, err := s.insertRuns(ctx, tx, p.Now, endpoint[0], tenant, ids, p.Events)
+		n, err := s.insertRuns(ctx, tx, p.Now, to, ids, p.Events)
 		if err != nil {
 			return 0, err
 		}

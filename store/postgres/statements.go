@@ -15,6 +15,9 @@ type statements struct {
 	takeOutbox, readShedding, insertDeliveries, insertShed, returnToOutbox, insertUnmatched statement
 	// Claims and results.
 	countBacklog, ready, claim, claimOldest, renew, record, logLate, cancel statement
+	// The order of deliveries, and ends of other kinds.
+	insertOrdered, orderKeys, releaseKeys, releasePage, removeOrderHolds statement
+	markSent, endUnknown, endOverdue                                     statement
 	// What a person asks for.
 	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone                                   statement
 	createReplayJob, getReplayJob, listReplayJobs, listTenantReplayJobs, listEndpointReplayJobs, cancelReplayJob statement
@@ -67,6 +70,15 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.record, recordSQL, true},
 		{&s.logLate, logLateSQL, true},
 		{&s.cancel, cancelSQL, true},
+
+		{&s.insertOrdered, insertOrderedSQL, false},
+		{&s.orderKeys, orderKeysSQL, true},
+		{&s.releaseKeys, releaseKeysSQL + releasedKeys, true},
+		{&s.releasePage, releasePageSQL + releasedPage, true},
+		{&s.removeOrderHolds, removeOrderHoldsSQL, true},
+		{&s.markSent, markSentSQL, true},
+		{&s.endUnknown, endUnknownSQL, true},
+		{&s.endOverdue, endOverdueSQL, true},
 
 		{&s.cancelDelivery, cancelDeliverySQL, true},
 		{&s.hasten, hastenSQL, true},

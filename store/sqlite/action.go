@@ -14,7 +14,7 @@ import (
 const (
 	// Rides on the primary key of delivery.
 	selectCancelledOne query = `
-		SELECT tenant, lease_token FROM {{prefix}}delivery WHERE id = ?`
+		SELECT tenant, lease_token, lease_until, endpoint_id, order_key FROM {{prefix}}delivery WHERE id = ?`
 
 	// Rides on the primary key of delivery.
 	updateHastened query = `
@@ -23,7 +23,7 @@ const (
 
 	// Rides on the unique index of endpoint.id.
 	selectReplayable query = `
-		SELECT tenant, state FROM {{prefix}}endpoint WHERE id = ? AND deleted_at = 0`
+		SELECT tenant, state, ordering FROM {{prefix}}endpoint WHERE id = ? AND deleted_at = 0`
 
 	// Rides on delivery_run.
 	selectUnfinishedRun query = `
@@ -32,7 +32,7 @@ const (
 	// Rides on the unique index of event.id and on delivery_log_run and
 	// delivery_dead_run.
 	selectNextRun query = `
-		SELECT seq, tenant, type, 1 + max(0,
+		SELECT seq, tenant, type, resource_id, 1 + max(0,
 			coalesce((SELECT max(run) FROM {{prefix}}delivery_log WHERE event_seq = seq AND endpoint_id = ?1), 0),
 			coalesce((SELECT max(run) FROM {{prefix}}delivery_dead WHERE event_seq = seq AND endpoint_id = ?1), 0))
 		FROM {{prefix}}event WHERE id = ?2`
@@ -40,8 +40,8 @@ const (
 	insertRun query = `
 		INSERT INTO {{prefix}}delivery
 		(id, event_seq, event_id, endpoint_id, run, tenant, event_type, lane, next_attempt_at,
-		lease_until, lease_token, attempts, created_at, last_status, last_class)
-		VALUES (?, ?, ?, ?, ?, ?, ?, 2, ?, 0, x'', 0, ?, 0, '')`
+		lease_until, lease_token, attempts, created_at, last_status, last_class, order_key)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, x'', 0, ?, 0, '', ?)`
 
 	// Looks through what the endpoint has had: the event, by which it would be found
 	// sooner, is gone. Rides on the indexes by endpoint.
@@ -57,7 +57,11 @@ func (s *Store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryPara
 		cancelled = false
 		f := finish{id: p.DeliveryID, state: webhook.StateCancelled, reason: p.Reason}
 		var tenant string
-		err := c.QueryRowContext(ctx, s.sql(selectCancelledOne), blob(p.DeliveryID)).Scan(&tenant, &f.token)
+		var leaseUntil int64
+		var order webhook.OrderKey
+		var key sql.NullString
+		err := c.QueryRowContext(ctx, s.sql(selectCancelledOne), blob(p.DeliveryID)).
+			Scan(&tenant, &f.token, &leaseUntil, &order.EndpointID, &key)
 		if errors.Is(err, sql.ErrNoRows) || (err == nil && !p.Scope.Includes(tenant)) {
 			return nil
 		}
@@ -74,9 +78,26 @@ func (s *Store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryPara
 		if cancelled, err = r.finish(ctx, f); err != nil {
 			return err
 		}
+		if key.Valid && cancelled {
+			order.Key = key.String
+			if err := s.passTurn(ctx, c, order, r.now, leaseUntil); err != nil {
+				return err
+			}
+		}
 		return s.saveCounts(ctx, c, r.counts)
 	})
 	return cancelled && err == nil, err
+}
+
+// passTurn gives the turn of a delivery that was cancelled to the next, when it cannot
+// be on its way any more. It runs under the lock.
+func (s *Store) passTurn(ctx context.Context, c *sql.Conn, key webhook.OrderKey, now, leaseUntil int64) error {
+	if leaseUntil > now {
+		_, err := c.ExecContext(ctx, s.sql(insertOrderHold), blob(key.EndpointID), key.Key, leaseUntil)
+		return err
+	}
+	_, err := s.release(ctx, c, key, now, 0)
+	return err
 }
 
 // HastenDelivery implements [webhook.ActionStore].
@@ -93,11 +114,11 @@ func (s *Store) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryPara
 // StartRun implements [webhook.ActionStore].
 func (s *Store) StartRun(ctx context.Context, p webhook.StartRunParams) (id uuid.UUID, started bool, err error) {
 	err = s.write(ctx, "starting a run", nil, func(ctx context.Context, c *sql.Conn) error {
-		tenant, err := s.replayable(ctx, c, p.Scope, p.EndpointID)
+		to, err := s.replayable(ctx, c, p.Scope, p.EndpointID)
 		if err != nil {
 			return err
 		}
-		id, started, err = s.startRun(ctx, c, tenant, p)
+		id, started, err = s.startRun(ctx, c, to, p)
 		return err
 	})
 	if err != nil {
@@ -106,35 +127,40 @@ func (s *Store) StartRun(ctx context.Context, p webhook.StartRunParams) (id uuid
 	return id, started, nil
 }
 
-// replayable returns the tenant of an endpoint that may be replayed to.
-func (s *Store) replayable(ctx context.Context, c *sql.Conn, scope webhook.Scope, id uuid.UUID) (tenant string, err error) {
+// replayTarget is an endpoint that may be replayed to.
+type replayTarget struct {
+	tenant   string
+	ordering webhook.Ordering
+}
+
+func (s *Store) replayable(ctx context.Context, c *sql.Conn, scope webhook.Scope, id uuid.UUID) (to replayTarget, err error) {
 	var state webhook.EndpointState
-	err = c.QueryRowContext(ctx, s.sql(selectReplayable), blob(id)).Scan(&tenant, &state)
+	err = c.QueryRowContext(ctx, s.sql(selectReplayable), blob(id)).Scan(&to.tenant, &state, &to.ordering)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return "", webhook.ErrNotFound
+		return replayTarget{}, webhook.ErrNotFound
 	case err != nil:
-		return "", err
-	case !scope.Includes(tenant):
-		return "", webhook.ErrNotFound
+		return replayTarget{}, err
+	case !scope.Includes(to.tenant):
+		return replayTarget{}, webhook.ErrNotFound
 	case state == webhook.EndpointDisabled:
-		return "", webhook.ErrEndpointDisabled
+		return replayTarget{}, webhook.ErrEndpointDisabled
 	}
-	return tenant, nil
+	return to, nil
 }
 
 // startRun runs under the lock.
-func (s *Store) startRun(ctx context.Context, c *sql.Conn, tenant string, p webhook.StartRunParams) (uuid.UUID, bool, error) {
+func (s *Store) startRun(ctx context.Context, c *sql.Conn, to replayTarget, p webhook.StartRunParams) (uuid.UUID, bool, error) {
 	var seq, run int64
-	var eventTenant, eventType string
+	var e webhook.EventRecord
 	row := c.QueryRowContext(ctx, s.sql(selectNextRun), blob(p.EndpointID), blob(p.EventID))
-	err := row.Scan(&seq, &eventTenant, &eventType, &run)
+	err := row.Scan(&seq, &e.Tenant, &e.Type, &e.ResourceID, &run)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return uuid.Nil, false, s.noEvent(ctx, c, p)
 	case err != nil:
 		return uuid.Nil, false, err
-	case eventTenant != tenant:
+	case e.Tenant != to.tenant:
 		return uuid.Nil, false, webhook.ErrNotFound
 	}
 	var id uuid.UUID
@@ -146,8 +172,16 @@ func (s *Store) startRun(ctx context.Context, c *sql.Conn, tenant string, p webh
 		return uuid.Nil, false, fmt.Errorf("making a delivery id: %w", err)
 	}
 	due := micros(p.Now)
+	lane, order := webhook.LaneReplay, any(nil)
+	key, ordered := to.ordering.Key(&e)
+	if ordered {
+		lane, order = webhook.LaneWaiting, key
+	}
 	_, err = c.ExecContext(ctx, s.sql(insertRun), blob(id), seq, blob(p.EventID), blob(p.EndpointID), run,
-		tenant, eventType, due, due)
+		e.Tenant, e.Type, int(lane), due, due, order)
+	if err == nil && ordered {
+		_, err = s.release(ctx, c, webhook.OrderKey{EndpointID: p.EndpointID, Key: key}, due, 0)
+	}
 	return id, true, err
 }
 

@@ -39,9 +39,9 @@ const (
 	selectNewest query = selectDue + ` AND next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT ?`
 
 	selectDue query = `
-		SELECT id, event_seq, run, attempts, created_at, next_attempt_at, lease_until
+		SELECT id, event_seq, run, attempts, created_at, next_attempt_at, lease_until, order_key, skipped
 		FROM {{prefix}}delivery
-		WHERE endpoint_id = ? AND lane = ? AND next_attempt_at <= ? AND lease_until <= ?`
+		WHERE endpoint_id = ? AND lane = ? AND next_attempt_at <= ? AND lease_until <= ? AND sent_at = 0`
 
 	// Rides on the unique index of endpoint.id.
 	selectClaimable query = `
@@ -205,8 +205,13 @@ func (cl *claim) pickLane(
 			EndpointID: r.EndpointID, Lane: r.Lane, Newest: r.Newest, EndpointRevision: revision,
 		}}
 		var createdAt, dueAt, leaseUntil int64
-		if err := rows.Scan(&d.DeliveryID, &d.seq, &d.Run, &d.Attempts, &createdAt, &dueAt, &leaseUntil); err != nil {
+		var key sql.NullString
+		if err := rows.Scan(&d.DeliveryID, &d.seq, &d.Run, &d.Attempts, &createdAt, &dueAt, &leaseUntil,
+			&key, &d.OrderingSkipped); err != nil {
 			return err
+		}
+		if key.Valid {
+			d.Order = &webhook.OrderKey{EndpointID: r.EndpointID, Key: key.String}
 		}
 		if room == 0 || seen[d.DeliveryID] {
 			return nil

@@ -14,7 +14,7 @@ import (
 
 const (
 	endpointColumns query = `id, tenant, url, types, state, state_reason, state_changed_at, revision,
-		created_at, updated_at, deleted_at, options, secrets, headers`
+		created_at, updated_at, deleted_at, options, secrets, headers, ordering`
 
 	selectRevision query = `SELECT revision FROM {{prefix}}endpoint_revision WHERE one = 1`
 
@@ -22,13 +22,13 @@ const (
 
 	insertEndpoint query = `
 		INSERT INTO {{prefix}}endpoint (` + endpointColumns + `)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO NOTHING`
 
 	updateEndpoint query = `
 		UPDATE {{prefix}}endpoint
 		SET url = ?, types = ?, state = ?, state_reason = ?, state_changed_at = ?, revision = ?,
-			updated_at = ?, deleted_at = ?, options = ?, secrets = ?, headers = ?
+			updated_at = ?, deleted_at = ?, options = ?, secrets = ?, headers = ?, ordering = ?
 		WHERE id = ?`
 
 	// Rides on the unique index of endpoint.id.
@@ -66,7 +66,7 @@ func (s *Store) CreateEndpoint(ctx context.Context, e webhook.EndpointRecord) (w
 		created, err := changed(c.ExecContext(ctx, s.sql(insertEndpoint),
 			blob(e.ID), e.Tenant, e.URL, string(types), string(e.State), e.StateReason,
 			micros(e.StateChangedAt), revision, microsOr(e.CreatedAt, at), microsOr(e.UpdatedAt, at),
-			micros(e.DeletedAt), e.Options, e.Secrets, e.Headers))
+			micros(e.DeletedAt), e.Options, e.Secrets, e.Headers, string(e.Ordering)))
 		if err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (s *Store) UpdateEndpoint(ctx context.Context, e webhook.EndpointRecord) (w
 		at := now()
 		_, err = c.ExecContext(ctx, s.sql(updateEndpoint),
 			e.URL, string(types), string(e.State), e.StateReason, micros(e.StateChangedAt), revision,
-			microsOr(e.UpdatedAt, at), micros(e.DeletedAt), e.Options, e.Secrets, e.Headers, blob(e.ID))
+			microsOr(e.UpdatedAt, at), micros(e.DeletedAt), e.Options, e.Secrets, e.Headers, string(e.Ordering), blob(e.ID))
 		if err != nil {
 			return err
 		}
@@ -224,7 +224,7 @@ func scanEndpoint(row scanner) (webhook.EndpointRecord, error) {
 	var types []byte
 	var stateChangedAt, createdAt, updatedAt, deletedAt int64
 	err := row.Scan(&e.ID, &e.Tenant, &e.URL, &types, &e.State, &e.StateReason, &stateChangedAt, &e.Revision,
-		&createdAt, &updatedAt, &deletedAt, &e.Options, &e.Secrets, &e.Headers)
+		&createdAt, &updatedAt, &deletedAt, &e.Options, &e.Secrets, &e.Headers, &e.Ordering)
 	if err != nil {
 		return webhook.EndpointRecord{}, err
 	}

@@ -47,6 +47,13 @@ const (
 		created_at, finished_at, last_status, last_class)
 		VALUES (?, ?, ?, ?, 0, ?, ?, 'shed', ?, 0, ?, ?, 0, '') ON CONFLICT DO NOTHING`
 
+	// One that waits for its turn.
+	insertOrdered query = `
+		INSERT INTO {{prefix}}delivery
+		(id, event_seq, event_id, endpoint_id, run, tenant, event_type, lane, next_attempt_at,
+		lease_until, lease_token, attempts, created_at, last_status, last_class, order_key)
+		VALUES (?, ?, ?, ?, 0, ?, ?, 3, ?, 0, x'', 0, ?, 0, '', ?) ON CONFLICT DO NOTHING`
+
 	deliveryRow = `(?,?,?,?,0,?,?,0,?,0,x'',0,?,0,'')`
 	// deliveryArgs are the parameters in deliveryRow.
 	deliveryArgs        = 8
@@ -80,8 +87,9 @@ type fanOut struct {
 	pending   []any // arguments of deliveries not yet inserted
 	endpoints map[uuid.UUID]struct{}
 	shedding  map[uuid.UUID]bool
-	counts    counts      // of what is shed
-	ids       []uuid.UUID // reused by Match
+	counts    counts                        // of what is shed
+	ordered   map[webhook.OrderKey]struct{} // keys that got a delivery
+	ids       []uuid.UUID                   // reused by Match
 }
 
 // FanOut implements [webhook.FanOutStore]. It does at most 250 events and 250
@@ -170,6 +178,7 @@ func (f *fanOut) write(ctx context.Context, c *sql.Conn) error {
 	f.result = webhook.FanOutResult{}
 	f.pending = f.pending[:0]
 	f.endpoints = make(map[uuid.UUID]struct{})
+	f.ordered = make(map[webhook.OrderKey]struct{})
 
 	if err := f.refresh(ctx, c); err != nil {
 		return err
@@ -197,6 +206,9 @@ func (f *fanOut) write(ctx context.Context, c *sql.Conn) error {
 		}
 	}
 	if err := f.flush(ctx, c); err != nil {
+		return err
+	}
+	if _, err := f.s.releaseAll(ctx, c, f.ordered, f.p.Now); err != nil {
 		return err
 	}
 	if err := f.s.saveCounts(ctx, c, f.counts); err != nil {
@@ -307,6 +319,12 @@ func (f *fanOut) deliver(ctx context.Context, c *sql.Conn, event *webhook.EventR
 			}
 			continue
 		}
+		if key, ok := f.p.Matcher.Ordering(endpoint).Key(event); ok {
+			if err := f.deliverOrdered(ctx, c, id, event, webhook.OrderKey{EndpointID: endpoint, Key: key}); err != nil {
+				return err
+			}
+			continue
+		}
 		f.pending = append(f.pending, blob(id), event.Sequence, blob(event.ID), blob(endpoint),
 			event.Tenant, event.Type, due, due)
 		f.endpoints[endpoint] = struct{}{}
@@ -318,6 +336,17 @@ func (f *fanOut) deliver(ctx context.Context, c *sql.Conn, event *webhook.EventR
 		}
 	}
 	return nil
+}
+
+// deliverOrdered makes a delivery that waits for its turn.
+func (f *fanOut) deliverOrdered(ctx context.Context, c *sql.Conn, id uuid.UUID, event *webhook.EventRecord, key webhook.OrderKey) error {
+	due := micros(f.p.Now)
+	_, err := c.ExecContext(ctx, f.s.sql(insertOrdered), blob(id), event.Sequence, blob(event.ID), blob(key.EndpointID),
+		event.Tenant, event.Type, due, due, key.Key)
+	f.ordered[key] = struct{}{}
+	f.endpoints[key.EndpointID] = struct{}{}
+	f.result.Deliveries++
+	return err
 }
 
 func (f *fanOut) flush(ctx context.Context, c *sql.Conn) error {

@@ -23,9 +23,9 @@ const (
 	// The columns of the three tables of deliveries, as one.
 	unfinishedColumns query = `id, event_id, endpoint_id, run, tenant, event_type,
 		iif(lease_until = 0, 'pending', 'in_flight'), '', attempts, next_attempt_at, created_at, 0,
-		last_status, last_class`
+		last_status, last_class, lane = 3, skipped`
 	finishedColumns query = `id, event_id, endpoint_id, run, tenant, event_type,
-		state, reason, attempts, 0, created_at, finished_at, last_status, last_class`
+		state, reason, attempts, 0, created_at, finished_at, last_status, last_class, 0, skipped`
 
 	// Rides on the primary keys. One statement, so that a delivery that moves
 	// meanwhile is seen exactly once.
@@ -213,7 +213,8 @@ func scanDelivery(row scanner) (webhook.Delivery, error) {
 	var d webhook.Delivery
 	var nextAttemptAt, createdAt, finishedAt int64
 	err := row.Scan(&d.ID, &d.EventID, &d.EndpointID, &d.Run, &d.Tenant, &d.EventType, &d.State, &d.Reason,
-		&d.Attempts, &nextAttemptAt, &createdAt, &finishedAt, &d.LastStatus, &d.LastClass)
+		&d.Attempts, &nextAttemptAt, &createdAt, &finishedAt, &d.LastStatus, &d.LastClass,
+		&d.AwaitsTurn, &d.OrderingSkipped)
 	d.NextAttemptAt, d.CreatedAt, d.FinishedAt = fromMicros(nextAttemptAt), fromMicros(createdAt), fromMicros(finishedAt)
 	return d, err
 }

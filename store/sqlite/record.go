@@ -15,13 +15,13 @@ const (
 	// All ride on the primary key of delivery.
 	updatePending query = `
 		UPDATE {{prefix}}delivery
-		SET lane = ?, next_attempt_at = ?, lease_until = 0, lease_token = x'',
+		SET lane = ?, next_attempt_at = ?, lease_until = 0, lease_token = x'', sent_at = 0,
 			attempts = attempts + ?, last_status = ?, last_class = ?
 		WHERE id = ? AND lease_token = ?`
 
 	updateHandedBack query = `
 		UPDATE {{prefix}}delivery
-		SET lane = ?, next_attempt_at = ?, lease_until = 0, lease_token = x''
+		SET lane = ?, next_attempt_at = ?, lease_until = 0, lease_token = x'', sent_at = 0
 		WHERE id = ? AND lease_token = ?`
 
 	selectOwner    query = `SELECT endpoint_id, tenant FROM {{prefix}}delivery WHERE id = ?`
@@ -33,9 +33,9 @@ const (
 	// The attempt that ends a delivery, if there is one, is the last one.
 	finishedRow query = `
 		(id, event_seq, event_id, endpoint_id, run, tenant, event_type, state, reason, attempts,
-		created_at, finished_at, last_status, last_class)
+		created_at, finished_at, last_status, last_class, skipped)
 		SELECT id, event_seq, event_id, endpoint_id, run, tenant, event_type, ?1, ?2, attempts + ?3,
-			created_at, ?4, iif(?5, ?6, last_status), iif(?5, ?7, last_class)
+			created_at, ?4, iif(?5, ?6, last_status), iif(?5, ?7, last_class), skipped
 		FROM {{prefix}}delivery WHERE id = ?8 AND lease_token = ?9`
 
 	insertAttempt query = `
@@ -100,6 +100,15 @@ func (s *Store) Record(ctx context.Context, p webhook.RecordParams) (webhook.Rec
 			}
 		}
 		result = r.result
+		keys := make(map[webhook.OrderKey]struct{})
+		for i := range p.Results {
+			if key := p.Results[i].Order; key != nil {
+				keys[*key] = struct{}{}
+			}
+		}
+		if result.Released, err = s.releaseAll(ctx, c, keys, p.Now); err != nil {
+			return err
+		}
 		return s.saveCounts(ctx, c, r.counts)
 	})
 	if err != nil {
@@ -283,22 +292,8 @@ func (s *Store) cancelBatch(ctx context.Context, p webhook.CancelDeliveriesParam
 		if err != nil {
 			return err
 		}
-		r, st, err := s.newRecorder(ctx, c)
-		if err != nil {
-			return err
-		}
-		defer st.close()
-		r.now = micros(p.Now)
-		for _, f := range ending {
-			finished, err := r.finish(ctx, f)
-			if err != nil {
-				return err
-			}
-			if finished {
-				n++
-			}
-		}
-		return s.saveCounts(ctx, c, r.counts)
+		n, err = s.finishAll(ctx, c, micros(p.Now), ending, nil)
+		return err
 	})
 	return n, err
 }

@@ -41,7 +41,9 @@ const (
 
 	// Rides on delivery_claim.
 	countWaiting query = `
-		SELECT count(*) FROM (SELECT 1 FROM {{prefix}}delivery WHERE endpoint_id = ? AND lane = 2 LIMIT 1000)`
+		SELECT (SELECT count(*) FROM (SELECT 1 FROM {{prefix}}delivery WHERE endpoint_id = ?1 AND lane = 2 LIMIT 1000))
+			+ (SELECT count(*) FROM (SELECT run FROM {{prefix}}delivery WHERE endpoint_id = ?1 AND lane = 3
+				ORDER BY next_attempt_at DESC LIMIT 1000) WHERE run > 0)`
 
 	selectHeldJob query = `
 		SELECT endpoint_id FROM {{prefix}}replay_job WHERE id = ? AND lease_token = ? AND state = 'running'`
@@ -206,12 +208,12 @@ func (s *Store) AdvanceReplayJob(ctx context.Context, p webhook.AdvanceReplayJob
 
 // startRuns begins a run of each event that may have one. It runs under the lock.
 func (s *Store) startRuns(ctx context.Context, c *sql.Conn, endpoint uuid.UUID, p webhook.AdvanceReplayJobParams) (created int, err error) {
-	tenant, err := s.replayable(ctx, c, webhook.AllTenants(), endpoint)
+	to, err := s.replayable(ctx, c, webhook.AllTenants(), endpoint)
 	if err != nil {
 		return 0, err
 	}
 	for _, event := range p.Events {
-		_, started, err := s.startRun(ctx, c, tenant, webhook.StartRunParams{Now: p.Now, EventID: event, EndpointID: endpoint})
+		_, started, err := s.startRun(ctx, c, to, webhook.StartRunParams{Now: p.Now, EventID: event, EndpointID: endpoint})
 		switch {
 		case errors.Is(err, webhook.ErrNotFound), errors.Is(err, webhook.ErrEventGone): // left out
 		case err != nil:

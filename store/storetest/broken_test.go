@@ -34,6 +34,10 @@ type store struct {
 	renew              func(context.Context, webhook.RenewParams) ([]uuid.UUID, error)
 	record             func(context.Context, webhook.RecordParams) (webhook.RecordResult, error)
 	cancelDeliveries   func(context.Context, webhook.CancelDeliveriesParams) (int, error)
+	releaseOrdered     func(context.Context, webhook.ReleaseOrderedParams) (webhook.ReleaseOrderedResult, error)
+	markSent           func(context.Context, webhook.MarkSentParams) ([]uuid.UUID, error)
+	endUnknown         func(context.Context, webhook.EndUnknownParams) (int, error)
+	endOverdue         func(context.Context, webhook.EndOverdueParams) (webhook.EndOverdueResult, error)
 	cancelDelivery     func(context.Context, webhook.CancelDeliveryParams) (bool, error)
 	hastenDelivery     func(context.Context, webhook.HastenDeliveryParams) (bool, error)
 	startRun           func(context.Context, webhook.StartRunParams) (uuid.UUID, bool, error)
@@ -75,6 +79,7 @@ func newStore() *store {
 		vitalsHooks:  hooksOf(m),
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
 		countBacklog: m.CountBacklog, ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
+		releaseOrdered: m.ReleaseOrdered, markSent: m.MarkSent, endUnknown: m.EndUnknown, endOverdue: m.EndOverdue,
 		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, startRun: m.StartRun,
 		createReplayJob: m.CreateReplayJob, getReplayJob: m.GetReplayJob, listReplayJobs: m.ListReplayJobs, cancelReplayJob: m.CancelReplayJob,
 		finishedDeliveries: m.FinishedDeliveries, storedEvents: m.StoredEvents, takeReplayJob: m.TakeReplayJob, advanceReplayJob: m.AdvanceReplayJob,
@@ -117,6 +122,22 @@ func (s *store) Record(ctx context.Context, p webhook.RecordParams) (webhook.Rec
 
 func (s *store) CancelDeliveries(ctx context.Context, p webhook.CancelDeliveriesParams) (int, error) {
 	return s.cancelDeliveries(ctx, p)
+}
+
+func (s *store) ReleaseOrdered(ctx context.Context, p webhook.ReleaseOrderedParams) (webhook.ReleaseOrderedResult, error) {
+	return s.releaseOrdered(ctx, p)
+}
+
+func (s *store) MarkSent(ctx context.Context, p webhook.MarkSentParams) ([]uuid.UUID, error) {
+	return s.markSent(ctx, p)
+}
+
+func (s *store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (int, error) {
+	return s.endUnknown(ctx, p)
+}
+
+func (s *store) EndOverdue(ctx context.Context, p webhook.EndOverdueParams) (webhook.EndOverdueResult, error) {
+	return s.endOverdue(ctx, p)
 }
 
 func (s *store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryParams) (bool, error) {
@@ -266,7 +287,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenShedding(), brokenVitals(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenShedding(), brokenVitals(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

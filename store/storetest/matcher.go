@@ -47,6 +47,9 @@ func (m *matcher) Apply(endpoints []webhook.EndpointRecord, revision int64) erro
 	return nil
 }
 
+// Ordering is what the endpoint's record says.
+func (m *matcher) Ordering(id uuid.UUID) webhook.Ordering { return m.endpoints[id].Ordering }
+
 func (m *matcher) WantsPayload() bool { return m.wantsPayload }
 
 func (m *matcher) Match(dst []uuid.UUID, event *webhook.EventRecord, after uuid.UUID, limit int) ([]uuid.UUID, bool) {

@@ -111,6 +111,8 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"outbox", join(outboxTests(h), duplicateTests[Tx](), concurrentOutboxTests(h))},
 		{"fan-out", join(fanOutTests[Tx](), giantTests[Tx](), matcherTests[Tx](), concurrentFanOutTests(h))},
 		{"deliveries", join(readyTests[Tx](), claimTests[Tx](), leaseTests[Tx](), recordTests[Tx](), cancelTests[Tx](), concurrentClaimTests[Tx]())},
+		{"order", join(orderTests[Tx](), besideTests(h), holdTests[Tx]())},
+		{"endings", join(onceTests[Tx](), windowTests[Tx]())},
 		{"actions", join(actionTests[Tx](), runTests[Tx]())},
 		{"replays", join(replayJobTests[Tx](), replayScanTests[Tx](), replayWorkTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
