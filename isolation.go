@@ -201,6 +201,7 @@ func (r *run) spec(t *target, limits TenantLimits) scheduler.EndpointSpec {
 		ID:          t.record.ID,
 		MaxInFlight: t.options.MaxInFlight,
 		NewestFirst: t.options.NewestFirst,
+		Ordered:     t.record.Ordering != OrderingNone,
 		Paused:      !t.sendable(),
 		Rate:        t.options.RateLimit,
 		ShedBacklog: int64(shedBacklog(t.options.ShedBacklog, limits.ShedBacklog)),
