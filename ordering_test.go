@@ -234,8 +234,8 @@ type orderly struct {
 
 func (k *orderly) receive(r *http.Request) (*http.Response, error) {
 	var e struct {
-		Resource string
-		N        int
+		Resource string `json:"resource"`
+		N        int    `json:"n"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&e); err != nil {
 		return nil, err

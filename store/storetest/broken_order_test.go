@@ -31,19 +31,6 @@ func withoutOrder(s *store) {
 	}
 }
 
-// afterEach makes the store do something after each result.
-func afterEach(do func(context.Context, *store, webhook.Result, time.Time)) func(*store) {
-	return func(s *store) {
-		s.record = func(ctx context.Context, p webhook.RecordParams) (webhook.RecordResult, error) {
-			res, err := s.Store.Record(ctx, p)
-			for _, r := range p.Results {
-				do(ctx, s, r, p.Now)
-			}
-			return res, err
-		}
-	}
-}
-
 func eachRelease(change func(*webhook.ReleaseOrderedParams)) func(*store) {
 	return func(s *store) {
 		s.releaseOrdered = func(ctx context.Context, p webhook.ReleaseOrderedParams) (webhook.ReleaseOrderedResult, error) {

@@ -286,7 +286,7 @@ func holdTests[Tx any]() []test[Tx] {
 			at := e.at(20 * time.Hour)
 			e.equal(0, len(e.releaseOrdered(webhook.ReleaseOrderedParams{Now: at, HeldBefore: at.Add(-hold)}).Released), "released while paused")
 			endpoint.State, endpoint.StateChangedAt = webhook.EndpointActive, at
-			endpoint = e.update(endpoint)
+			e.update(endpoint)
 			e.equal(0, len(e.releaseOrdered(webhook.ReleaseOrderedParams{Now: at, HeldBefore: at.Add(-hold)}).Released), "released when resumed")
 			at = at.Add(hold)
 			e.equal(1, len(e.releaseOrdered(webhook.ReleaseOrderedParams{Now: at, HeldBefore: at.Add(-hold)}).Released), "released after the hold")
