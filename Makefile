@@ -64,6 +64,11 @@ test-compat: $(WITH_POSTGRES) ## run the stores' tests on other versions of Post
 	@echo "== SQLite through mattn/go-sqlite3"
 	@cd integration && $(GO) test -tags=mattn -shuffle=on $(TESTFLAGS) ./sqlite
 
+SOAK ?= 10m
+.PHONY: soak
+soak: prepare $(WITH_POSTGRES) ## let three processes, the database, clocks and receivers fail in every way for SOAK (10m); make test does it for half a minute
+	@cd integration && WEBHOOK_SOAK=$(SOAK) $(GO) test -run='^TestSoak$$' -count=1 -timeout=60m -v ./crash
+
 .PHONY: check
 check: format-check vet lint tidy-check test api-check vuln ## everything that must pass before a change is merged
 

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"syscall"
@@ -34,6 +35,7 @@ type orders struct {
 	Tenants  []string `json:"tenants"` // take orders for these; none: take none
 	Dispatch bool     `json:"dispatch"`
 	Circuits bool     `json:"circuits"` // with the default breaker, instead of none
+	Soak     bool     `json:"soak"`     // as the soak wants it: see soakConfig; errors of the database are its doing
 
 	Point point `json:"point"` // where to end, or to wait; empty: nowhere
 	Nth   int   `json:"nth"`   // at which passing of the point, from 1
@@ -70,14 +72,19 @@ func child(raw string) error {
 	go c.obey(stop)
 
 	w := watch{at: c.at, takeovers: func(n int) { fmt.Println("takeover", n) }}
-	h, err := openHost(ctx, o.Kind, o.URL, options{
+	settings := options{
 		log:   slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		clock: machine.Clock{Offset: o.ClockOffset},
 		watch: w,
 		transport: func(next http.RoundTripper) http.RoundTripper {
 			return watchedTransport{RoundTripper: next, watch: w, sender: strconv.Itoa(o.Number)}
 		},
-	})
+	}
+	h, err := openHost(ctx, o.Kind, o.URL, settings)
+	for o.Soak && err != nil && ctx.Err() == nil { // the database is away
+		pause(ctx, 50*time.Millisecond)
+		h, err = openHost(ctx, o.Kind, o.URL, settings)
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // stopped before it began
@@ -88,16 +95,27 @@ func child(raw string) error {
 
 	var work sync.WaitGroup
 	if len(o.Tenants) > 0 {
-		for range 2 {
+		takers := 2
+		if o.Soak {
+			takers = 5
+		}
+		for range takers {
 			work.Go(func() { c.takeOrders(ctx, h) })
 		}
 	}
 	if o.Dispatch {
 		cfg := quick()
-		if o.Circuits {
+		switch {
+		case o.Soak:
+			cfg = soakConfig()
+		case o.Circuits:
 			cfg.Breaker = webhook.BreakerConfig{}
 		}
 		err = h.run(ctx, cfg)
+		for o.Soak && err != nil && ctx.Err() == nil { // as above
+			pause(ctx, 50*time.Millisecond)
+			err = h.run(ctx, cfg)
+		}
 	}
 	<-ctx.Done()
 	work.Wait()
@@ -121,6 +139,11 @@ func (c *childProcess) obey(stop func()) {
 			close(c.released)
 		case "stop":
 			stop()
+		case "footprint":
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			fmt.Println("footprint", runtime.NumGoroutine(), m.HeapInuse)
 		}
 	}
 	os.Exit(3) // the parent is gone
@@ -157,6 +180,8 @@ func (c *childProcess) takeOrders(ctx context.Context, h *host) {
 			return keep
 		})
 		switch {
+		case err != nil && c.orders.Soak:
+			pause(ctx, 50*time.Millisecond) // whether it was committed, the ledger tells
 		case err != nil && ctx.Err() == nil:
 			fmt.Fprintln(os.Stderr, "order not taken:", err)
 			os.Exit(4)

@@ -241,6 +241,7 @@ type process struct {
 	mu   sync.Mutex // protects what it said
 	err  bytes.Buffer
 	hits []string
+	said string // of its footprint
 }
 
 // start starts a process.
@@ -281,6 +282,10 @@ func (p *process) listen(out io.Reader) {
 		case "hit":
 			p.mu.Lock()
 			p.hits = append(p.hits, rest)
+			p.mu.Unlock()
+		case "footprint":
+			p.mu.Lock()
+			p.said = rest
 			p.mu.Unlock()
 		case "takeover":
 			n, _ := strconv.Atoi(rest)
@@ -364,6 +369,19 @@ func (p *process) tell(order string) {
 	p.w.t.Helper()
 	_, err := fmt.Fprintln(p.stdin, order)
 	require.NoError(p.w.t, err)
+}
+
+// footprint returns what the process uses after a garbage collection.
+func (p *process) footprint() (goroutines, heap int) {
+	p.w.t.Helper()
+	p.tell("footprint")
+	p.w.eventually("the process tells what it uses", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		n, err := fmt.Sscan(p.said, &goroutines, &heap)
+		return err == nil && n == 2
+	})
+	return goroutines, heap
 }
 
 // stop lets the process end in order.
