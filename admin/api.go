@@ -20,8 +20,6 @@ type operation struct {
 	params    []param
 	// creates is true where a request may carry an Idempotency-Key.
 	creates bool
-	// limited is true of what a principal may ask for only so often.
-	limited bool
 	// precondition is true where a request may carry If-Match.
 	precondition bool
 	// request is a shape; nil where there is no body. optionalBody may be left out.

@@ -25,7 +25,7 @@ func deliveryRoutes() []route {
 		{method: http.MethodGet, pattern: one, serve: getDelivery, op: &operation{
 			id: "getDelivery", tag: "deliveries", summary: "A delivery with its attempts.", status: 200, response: deliveryShape{},
 		}},
-		{method: http.MethodPost, pattern: one + "/retry", mutates: true, serve: retryDelivery, op: &operation{
+		{method: http.MethodPost, pattern: one + "/retry", mutates: true, limited: true, serve: retryDelivery, op: &operation{
 			id: "retryDelivery", tag: "deliveries", summary: "Send a delivery again: a pending one now, a finished one in a new run. The answer is the delivery that will be sent.",
 			status: 200, response: deliveryShape{}, problems: []int{409},
 		}},

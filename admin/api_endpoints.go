@@ -25,7 +25,7 @@ func endpointRoutes() []route {
 			id: "listEndpoints", tag: "endpoints", summary: "Endpoints in the order of their creation.",
 			params: []param{tenantParam, cursorParam, limitParam}, status: 200, response: listShape[endpointShape]{},
 		}},
-		{method: http.MethodPost, pattern: "/api/endpoints", mutates: true, serve: createEndpoint, op: &operation{
+		{method: http.MethodPost, pattern: "/api/endpoints", mutates: true, limited: true, serve: createEndpoint, op: &operation{
 			id: "createEndpoint", tag: "endpoints", summary: "Make an endpoint. The answer shows its secret, once.",
 			creates: true, request: endpointInput{}, status: 201, response: endpointShape{}, etag: true, problems: []int{409},
 		}},
@@ -55,7 +55,7 @@ func endpointRoutes() []route {
 			id: "enableEndpoint", tag: "endpoints", summary: "Make a disabled endpoint active again. What was cancelled stays so.",
 			status: 200, response: endpointShape{}, etag: true,
 		}},
-		{method: http.MethodPost, pattern: one + "/rotate-secret", mutates: true, serve: rotateSecret, op: &operation{
+		{method: http.MethodPost, pattern: one + "/rotate-secret", mutates: true, limited: true, serve: rotateSecret, op: &operation{
 			id: "rotateSecret", tag: "endpoints", summary: "Give an endpoint a new signing secret. The answer shows it, once.",
 			request: rotateInput{}, optionalBody: true, status: 200, response: endpointShape{}, etag: true, problems: []int{422},
 		}},

@@ -23,7 +23,7 @@ func (h *Handler) eventRoutes() []route {
 		{method: http.MethodGet, pattern: one + "/payload", serve: getEventPayload, op: &operation{
 			id: "getEventPayload", tag: "events", summary: "An event's payload, byte for byte.", status: 200, media: "application/octet-stream",
 		}},
-		{method: http.MethodPost, pattern: one + "/replay", mutates: true, serve: replayEvent, op: &operation{
+		{method: http.MethodPost, pattern: one + "/replay", mutates: true, limited: true, serve: replayEvent, op: &operation{
 			id: "replayEvent", tag: "events", summary: "Send an event to an endpoint again, or for the first time.",
 			request: replayEventInput{}, status: 200, response: deliveryShape{}, problems: []int{409, 422},
 		}},

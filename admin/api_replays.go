@@ -18,11 +18,11 @@ func replayRoutes() []route {
 			params: []param{tenantParam, {name: "endpoint_id", kind: idParam, doc: "Only to this endpoint."}, cursorParam, limitParam},
 			status: 200, response: listShape[webhook.ReplayJob]{},
 		}},
-		{method: http.MethodPost, pattern: "/api/replays", mutates: true, serve: createReplay, op: &operation{
+		{method: http.MethodPost, pattern: "/api/replays", mutates: true, limited: true, serve: createReplay, op: &operation{
 			id: "createReplay", tag: "replays", summary: "Send many deliveries of an endpoint again.",
 			creates: true, request: webhook.ReplayJobRequest{}, status: 201, response: webhook.ReplayJob{}, problems: []int{404, 409},
 		}},
-		{method: http.MethodPost, pattern: "/api/replays/dry-run", serve: estimateReplay, op: &operation{
+		{method: http.MethodPost, pattern: "/api/replays/dry-run", limited: true, serve: estimateReplay, op: &operation{
 			id: "estimateReplay", tag: "replays", summary: "Count what a replay job would send, and change nothing.",
 			request: webhook.ReplayJobRequest{}, status: 200, response: webhook.ReplayEstimate{}, problems: []int{404, 409},
 		}},

@@ -320,12 +320,14 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 		"url": "https://a.example/in", "types": []string{"order.*"}, "description": "d", "filter": map[string]any{"a": map[string]any{"$gte": 1}},
 		"headers": map[string]string{"X-Api-Key": "hunter2"}, "rate_limit": 2.5, "burst": 3, "max_in_flight": 4, "timeout_seconds": 1.5,
 		"newest_first": true, "adaptive_rate": true,
+		"retry": map[string]any{"delays_seconds": []float64{1.5, 60}, "jitter": 0.5, "window_seconds": 3600, "statuses": []string{"5xx"}},
 	})
 	require.Equal(t, http.StatusCreated, created.Status, created.Body)
 	path := "/api/endpoints/" + created.object()["id"].(string)
 	have := w.ask(w.portal, "acme", "GET", path, nil).object()
 	assert.InDelta(t, 1.5, have["timeout_seconds"], 0)
 	assert.Equal(t, []any{"X-Api-Key"}, have["header_names"])
+	assert.Equal(t, map[string]any{"delays_seconds": []any{1.5, 60.0}, "jitter": 0.5, "window_seconds": 3600.0, "statuses": []any{"5xx"}}, have["retry"])
 
 	got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"rate_limit": 5}).object()
 	for name, value := range have {
@@ -338,10 +340,11 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 		}
 	}
 	got = w.ask(w.portal, "acme", "PATCH", path, map[string]any{
-		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil,
+		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil, "retry": nil,
 	}, "Content-Type", "application/merge-patch+json").object()
 	assert.Empty(t, got["description"])
 	assert.NotContains(t, got, "filter")
+	assert.NotContains(t, got, "retry")
 	assert.Empty(t, got["header_names"])
 	assert.InDelta(t, 0, got["rate_limit"], 0)
 	assert.Equal(t, false, got["newest_first"])
@@ -353,6 +356,18 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 		got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{field: value})
 		require.Equal(t, http.StatusUnprocessableEntity, got.Status, "%s: %s", field, got.Body)
 		assert.Contains(t, got.object()["errors"].([]any)[0].(map[string]any)["field"], field)
+	}
+	for field, retry := range map[string]map[string]any{
+		"retry.preset":            {"preset": "eager"},
+		"retry.window_seconds":    {"delays_seconds": []int{1}, "window_seconds": 1e8},
+		"retry.delays_seconds[1]": {"delays_seconds": []int{1, 1e8}},
+		"retry.delays_seconds[0]": {"delays_seconds": []int{-1}},
+		"retry.statuses[0]":       {"statuses": []string{"200"}},
+		"never":                   {"never": 1},
+	} {
+		got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"retry": retry})
+		require.Equal(t, http.StatusUnprocessableEntity, got.Status, "%s: %s", field, got.Body)
+		assert.Equal(t, field, got.object()["errors"].([]any)[0].(map[string]any)["field"])
 	}
 	got2 := w.ask(w.portal, "acme", "PATCH", path, map[string]any{"burst": "many"})
 	assert.Equal(t, http.StatusUnprocessableEntity, got2.Status)
@@ -371,4 +386,29 @@ func TestOperatorsSeeTheDispatchersAndTenantsDoNot(t *testing.T) {
 	require.Len(t, got.object()["items"], 1, got.Body)
 	assert.InDelta(t, 7, got.object()["items"].([]any)[0].(map[string]any)["endpoints"], 0)
 	assert.Equal(t, http.StatusNotFound, w.ask(w.portal, "acme", "GET", "/api/dispatchers", nil).Status)
+}
+
+func TestWhatCausesRequestsIsBoundedPerTenant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, options{portal: func(_ *world, c *admin.PortalConfig) { c.ActionsPerMinute = 3 }})
+	own, foreign := w.populate("acme"), w.populate("globex")
+	estimate := func(who string, i ids) answer {
+		return w.ask(w.portal, who, "POST", "/api/replays/dry-run", map[string]any{"endpoint_id": i.endpoint})
+	}
+	for range 3 {
+		require.Equal(t, http.StatusOK, estimate("acme", own).Status)
+	}
+	got := estimate("acme", own)
+	assert.Equal(t, http.StatusTooManyRequests, got.Status)
+	assert.Equal(t, "too_many_requests", got.code())
+	assert.NotEmpty(t, got.Header.Get("Retry-After"))
+	assert.Equal(t, http.StatusOK, estimate("globex", foreign).Status, "others are not affected")
+	assert.Equal(t, http.StatusOK, w.ask(w.portal, "acme", "GET", "/api/endpoints", nil).Status, "reads are not bounded")
+
+	unbounded := newWorld(t, options{portal: func(_ *world, c *admin.PortalConfig) { c.ActionsPerMinute = -1 }})
+	own = unbounded.populate("acme")
+	for range 100 {
+		got := unbounded.ask(unbounded.portal, "acme", "POST", "/api/replays/dry-run", map[string]any{"endpoint_id": own.endpoint})
+		require.Equal(t, http.StatusOK, got.Status)
+	}
 }

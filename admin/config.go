@@ -66,6 +66,12 @@ type EventType struct {
 
 // Config configures [New]. Authorize is required; the rest has defaults.
 type Config struct {
+	// ActionsPerMinute bounds how often a operator may ask for what
+	// causes requests to receivers or long reads: tests, retries, replays and their dry
+	// runs, new endpoints and secrets. More is answered with 429. Zero means 60; negative
+	// means no bound. Each process counts for itself.
+	ActionsPerMinute int
+
 	// Audit is told of every change that was made. It is called before the change is
 	// answered and should return soon; a panic in it is logged. Nil tells nobody.
 	Audit func(context.Context, AuditRecord)
@@ -109,6 +115,12 @@ type Config struct {
 
 // PortalConfig configures [NewPortal]. Authorize is required; the rest has defaults.
 type PortalConfig struct {
+	// ActionsPerMinute bounds how often a tenant's members, together, may ask for what
+	// causes requests to receivers or long reads: tests, retries, replays and their dry
+	// runs, new endpoints and secrets. More is answered with 429. Zero means 60; negative
+	// means no bound. Each process counts for itself.
+	ActionsPerMinute int
+
 	// Audit is told of every change that was made. It is called before the change is
 	// answered and should return soon; a panic in it is logged. Nil tells nobody.
 	Audit func(context.Context, AuditRecord)
@@ -157,23 +169,24 @@ type PortalConfig struct {
 
 // settings is what a Handler is made from: either kind of configuration, checked.
 type settings struct {
-	object         string // what errors call the configuration
-	audit          func(context.Context, AuditRecord)
-	authorize      func(*http.Request) (principal, error)
-	enqueue        func(context.Context, webhook.Event) (webhook.EnqueueResult, error)
-	eventTypes     []EventType
-	frameAncestors []string
-	log            *slog.Logger
-	loginURL       string
-	operators      bool
-	prefix         string
-	readOnly       bool
-	trustedOrigins []string
+	object           string // what errors call the configuration
+	actionsPerMinute int    // 0: no bound
+	audit            func(context.Context, AuditRecord)
+	authorize        func(*http.Request) (principal, error)
+	enqueue          func(context.Context, webhook.Event) (webhook.EnqueueResult, error)
+	eventTypes       []EventType
+	frameAncestors   []string
+	log              *slog.Logger
+	loginURL         string
+	operators        bool
+	prefix           string
+	readOnly         bool
+	trustedOrigins   []string
 }
 
 func (c Config) settings() (*settings, error) {
 	s := &settings{
-		object: "Config", audit: c.Audit, enqueue: c.Enqueue, eventTypes: c.EventTypes, frameAncestors: c.FrameAncestors,
+		object: "Config", actionsPerMinute: c.ActionsPerMinute, audit: c.Audit, enqueue: c.Enqueue, eventTypes: c.EventTypes, frameAncestors: c.FrameAncestors,
 		log: c.Logger, loginURL: c.LoginURL, operators: true, prefix: c.Prefix, readOnly: c.ReadOnly, trustedOrigins: c.TrustedOrigins,
 	}
 	if c.Authorize == nil {
@@ -191,7 +204,7 @@ func (c Config) settings() (*settings, error) {
 
 func (c PortalConfig) settings() (*settings, error) {
 	s := &settings{
-		object: "PortalConfig", audit: c.Audit, enqueue: c.Enqueue, eventTypes: c.EventTypes, frameAncestors: c.FrameAncestors,
+		object: "PortalConfig", actionsPerMinute: c.ActionsPerMinute, audit: c.Audit, enqueue: c.Enqueue, eventTypes: c.EventTypes, frameAncestors: c.FrameAncestors,
 		log: c.Logger, loginURL: c.LoginURL, prefix: c.Prefix, readOnly: c.ReadOnly, trustedOrigins: c.TrustedOrigins,
 	}
 	if c.Authorize == nil {
@@ -218,6 +231,12 @@ func (c PortalConfig) settings() (*settings, error) {
 func (s *settings) check() error {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case s.actionsPerMinute == 0:
+		s.actionsPerMinute = defaultActionsPerMinute
+	case s.actionsPerMinute < 0:
+		s.actionsPerMinute = 0
 	}
 	if s.prefix != "" && (!strings.HasPrefix(s.prefix, "/") || strings.ContainsAny(s.prefix, "?#{}")) {
 		return s.invalid("Prefix", `is no path that begins with "/"`)

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -51,9 +52,12 @@ func (op apiOperation) at(i ids) string {
 // network is a Transport that answers from memory.
 type network struct{}
 
-// The network's hosts by what they answer: "dead" and what begins with it fails for
-// good, all others take what they get.
+// The network's hosts: what begins with "dead" answers 500, what begins with "lost"
+// cannot be reached, all others take what they get.
 func (network) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.URL.Host, "lost") {
+		return nil, errors.New("dial tcp 10.1.2.3:443: connection refused")
+	}
 	status, body := http.StatusOK, "thanks"
 	if strings.HasPrefix(r.URL.Host, "dead") {
 		status, body = http.StatusInternalServerError, hostileExcerpt

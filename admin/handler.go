@@ -15,6 +15,7 @@ type Handler struct {
 
 	csp       string
 	cross     *http.CrossOriginProtection
+	limiter   *limiter
 	mux       *http.ServeMux
 	openAPI   json.RawMessage
 	routes    []route
@@ -52,6 +53,7 @@ func newHandler(hooks Hooks, s *settings) (*Handler, error) {
 		settings: s,
 		csp:      contentSecurityPolicy(s.frameAncestors),
 		cross:    http.NewCrossOriginProtection(),
+		limiter:  newLimiter(s.actionsPerMinute),
 		mux:      http.NewServeMux(),
 		source:   scope.NewSource(hooks),
 	}
@@ -80,6 +82,8 @@ type route struct {
 	pattern string // of http.ServeMux, below the mount point
 	// mutates is true of what changes data: nobody who may only read gets there.
 	mutates bool
+	// limited is true of what a principal may ask for only so often.
+	limited bool
 	// maxBody replaces maxBodyBytes where it is not zero.
 	maxBody int64
 	serve   func(*visit) error

@@ -51,6 +51,7 @@ type endpointInput struct {
 	NewestFirst    field[bool]              `json:"newest_first"`
 	RateLimit      field[float64]           `json:"rate_limit"`
 	TimeoutSeconds field[float64]           `json:"timeout_seconds" doc:"Limit of each attempt: 0 to 30."`
+	Retry          field[retryShape]        `json:"retry" doc:"A retry policy of its own; null goes back to the dispatcher's."`
 	TLS            field[tlsInput]          `json:"tls" doc:"Certificates of its own; null takes them away."`
 	Secret         field[string]            `json:"secret" doc:"A signing secret of one's own for a new endpoint: whsec_… or whsk_…. As a rule one is generated."`
 }
@@ -77,6 +78,9 @@ func (in *endpointInput) params() (webhook.EndpointParams, error) {
 		Filter: in.Filter.Value, Headers: in.Headers.Value, AdaptiveRate: in.AdaptiveRate.Value, Burst: in.Burst.Value,
 		MaxInFlight: in.MaxInFlight.Value, NewestFirst: in.NewestFirst.Value, RateLimit: in.RateLimit.Value,
 		Timeout: timeout, TLS: in.TLS.Value.tls(),
+	}
+	if p.Retry, err = in.Retry.Value.retry(); err != nil {
+		return p, err
 	}
 	p.Secret, err = secretInput(in.Secret.Value)
 	return p, err
@@ -107,6 +111,13 @@ func (in *endpointInput) update() (webhook.EndpointUpdate, error) {
 			return u, err
 		}
 		u.Timeout = &timeout
+	}
+	if in.Retry.Set {
+		retry, err := in.Retry.Value.retry()
+		if err != nil {
+			return u, err
+		}
+		u.Retry = &retry
 	}
 	if in.TLS.Set {
 		certificates := in.TLS.Value.tls()

@@ -97,6 +97,12 @@ func (h *Handler) serve(_ http.ResponseWriter, r *http.Request, rt route) {
 		v.fail(problem{Status: http.StatusForbidden, Code: "read_only", Detail: "Nothing can be changed here."})
 		return
 	}
+	if rt.limited {
+		if err := v.limit(); err != nil {
+			v.fail(err)
+			return
+		}
+	}
 	limit := int64(maxBodyBytes)
 	if rt.maxBody > 0 {
 		limit = rt.maxBody

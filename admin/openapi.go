@@ -131,7 +131,7 @@ func problemsOf(rt route) []int {
 	if rt.op.request != nil {
 		statuses = append(statuses, 413, 415, 422)
 	}
-	if rt.op.limited {
+	if rt.limited {
 		statuses = append(statuses, 429)
 	}
 	slices.Sort(statuses)
@@ -180,6 +180,10 @@ func (d *describer) params(op *operation) []any {
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[webhook.DeliveryState](): deliveryStates,
 	reflect.TypeFor[webhook.EndpointState](): {string(webhook.EndpointActive), string(webhook.EndpointPaused), string(webhook.EndpointDisabled)},
+	reflect.TypeFor[webhook.RetryPreset](): {
+		string(webhook.RetryPresetDefault), string(webhook.RetryPresetStandardWebhooks), string(webhook.RetryPresetExponential),
+		string(webhook.RetryPresetShort), string(webhook.RetryPresetStrict), string(webhook.RetryPresetNone),
+	},
 	reflect.TypeFor[webhook.HealthStatus](): {
 		string(webhook.HealthUnknown), string(webhook.HealthHealthy), string(webhook.HealthUnsteady), string(webhook.HealthFailing),
 	},

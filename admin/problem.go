@@ -123,11 +123,15 @@ func fieldName(field string) string {
 		field = name
 	}
 	name := strings.ToLower(wordStart.ReplaceAllString(field, "${1}_${2}"))
-	if other, ok := otherNames[name]; ok {
-		return other
+	for theirs, ours := range otherNames {
+		if rest, ok := strings.CutPrefix(name, theirs); ok && (rest == "" || rest[0] == '[') {
+			return ours + rest
+		}
 	}
 	return name
 }
 
 // otherNames are the fields that the API calls differently, since JSON has no durations.
-var otherNames = map[string]string{"overlap": "overlap_seconds", "timeout": "timeout_seconds"}
+var otherNames = map[string]string{
+	"overlap": "overlap_seconds", "timeout": "timeout_seconds", "retry.window": "retry.window_seconds", "retry.delays": "retry.delays_seconds",
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -34,6 +35,7 @@ type endpointShape struct {
 	NewestFirst    bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
 	RateLimit      float64               `json:"rate_limit" doc:"Requests per second. 0: no limit of its own."`
 	TimeoutSeconds float64               `json:"timeout_seconds" doc:"Limit of each attempt. 0: the dispatcher's."`
+	Retry          *retryShape           `json:"retry,omitempty" doc:"A retry policy of its own. Left out: the dispatcher's."`
 	TLS            *tlsShape             `json:"tls,omitempty" doc:"Certificates of its own."`
 	State          webhook.EndpointState `json:"state"`
 	StateReason    string                `json:"state_reason"`
@@ -59,6 +61,40 @@ type tlsShape struct {
 	RootCAsPEM     string `json:"root_cas_pem" doc:"The authorities that the endpoint's certificate must descend from."`
 }
 
+// retryShape is an endpoint's own retry policy, read and written.
+type retryShape struct {
+	Preset        webhook.RetryPreset `json:"preset,omitempty" doc:"A policy by name; instead of a schedule."`
+	DelaysSeconds []float64           `json:"delays_seconds,omitempty" doc:"The times between attempts. n delays make n+1 attempts."`
+	Jitter        float64             `json:"jitter,omitempty" doc:"Spreads each delay by that part of it: 0 to 1."`
+	WindowSeconds float64             `json:"window_seconds,omitempty" doc:"How long after the beginning of the run attempts may start. 0: no window."`
+	Statuses      []string            `json:"statuses,omitempty" doc:"The HTTP statuses after which there is another attempt, such as 503 or 5xx."`
+}
+
+func retryOf(r webhook.EndpointRetry) *retryShape {
+	shape := &retryShape{Preset: r.Preset, Jitter: r.Jitter, WindowSeconds: r.Window.Seconds(), Statuses: r.Statuses}
+	for _, d := range r.Delays {
+		shape.DelaysSeconds = append(shape.DelaysSeconds, d.Seconds())
+	}
+	return shape
+}
+
+// retry is what the shape says to the library.
+func (s *retryShape) retry() (webhook.EndpointRetry, error) {
+	window, err := seconds("retry.window_seconds", s.WindowSeconds)
+	if err != nil {
+		return webhook.EndpointRetry{}, err
+	}
+	r := webhook.EndpointRetry{Preset: s.Preset, Jitter: s.Jitter, Window: window, Statuses: s.Statuses}
+	for i, n := range s.DelaysSeconds {
+		d, err := seconds("retry.delays_seconds["+strconv.Itoa(i)+"]", n)
+		if err != nil {
+			return webhook.EndpointRetry{}, err
+		}
+		r.Delays = append(r.Delays, d)
+	}
+	return r, nil
+}
+
 // endpoint is an endpoint as the visit may see it.
 func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
 	shape := endpointShape{
@@ -70,6 +106,9 @@ func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
 	}
 	for i, s := range e.Secrets {
 		shape.Secrets[i] = secretShape{ID: s.ID, Hint: s.Hint, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt}
+	}
+	if !e.Retry.IsZero() {
+		shape.Retry = retryOf(e.Retry)
 	}
 	if !e.TLS.IsZero() {
 		shape.TLS = &tlsShape{CertificatePEM: string(e.TLS.CertificatePEM), RootCAsPEM: string(e.TLS.RootCAsPEM)}
