@@ -248,6 +248,27 @@ func (h *loadedHealth) snapshot() (s scheduler.Snapshot, ok bool) {
 	return s, ok
 }
 
+// openCircuits returns which of the endpoints have an open circuit, according to what
+// is stored.
+func (c *cluster) openCircuits(ctx context.Context, endpoints map[uuid.UUID]*target) (map[uuid.UUID]bool, error) {
+	open := make(map[uuid.UUID]bool)
+	if c.store == nil || len(endpoints) == 0 {
+		return open, nil
+	}
+	for ids := range slices.Chunk(slices.Collect(maps.Keys(endpoints)), healthBatch) {
+		health, err := c.store.LoadHealth(ctx, LoadHealthParams{Now: c.r.d.clock.now(), Endpoints: ids})
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range health {
+			l := loadedHealth{HealthRecord: h}
+			snap, ok := l.snapshot()
+			open[h.EndpointID] = ok && !snap.Circuit.OpenedAt.IsZero()
+		}
+	}
+	return open, nil
+}
+
 // keep has an endpoint's state stored.
 func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot, shedUntil time.Time) {
 	if c.store == nil {

@@ -35,6 +35,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 	})
 	every(clockInterval, "measure the clock", r.d.clock.measure)
 	every(upkeepInterval, "do the upkeep", r.upkeep)
+	every(overdueInterval, "end overdue deliveries", r.endOverdue)
 	if r.cfg.TenantLimits != nil {
 		every(tenantsInterval, "ask for tenants' limits", func(context.Context) error {
 			poke(r.loop.tenantsC)
