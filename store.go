@@ -578,7 +578,7 @@ type MaintainParams struct {
 
 	// EventsBefore removes events that were created before it, with what belongs
 	// to them alone, such as their idempotency keys; but no event that waits in the
-	// outbox or has an unfinished delivery.
+	// outbox or has an unfinished delivery. It removes replay jobs that ended before it.
 	EventsBefore time.Time
 
 	// ActivityBefore removes what dispatchers did in times that began before it, and

@@ -30,13 +30,14 @@ type ReplayWorkStore interface {
 	// in ascending order of their ids after p.After, that began and finished within
 	// p's times, and returns those of them that may be replayed: whose state is one of
 	// p.States, whose event is stored and was created within p's times, and after
-	// whose run there is no further one.
+	// whose run no further one was begun, whether that is still stored or not.
 	FinishedDeliveries(ctx context.Context, p FinishedDeliveriesParams) (ReplayPage, error)
 
 	// StoredEvents looks at up to p.Limit events, in ascending order of their ids
 	// after p.After and before p.Until, and returns those of the endpoint's tenant
 	// that were created within p's times, have been fanned out, and have no
-	// unfinished delivery to the endpoint; each with the state of its latest run.
+	// unfinished delivery to the endpoint; each with the state of its latest run. Where
+	// that is gone and an earlier one is not, it was delivered.
 	StoredEvents(ctx context.Context, p StoredEventsParams) (ReplayPage, error)
 
 	// TakeReplayJob leases the running job that has been due longest at p.Now and

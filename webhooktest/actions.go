@@ -98,6 +98,7 @@ func (s *Store) startRun(e *event, endpoint *webhook.EndpointRecord, latest *del
 	run := 1
 	if latest != nil {
 		run = latest.Run + 1
+		latest.replayed = true
 	}
 	id := s.insertDelivery(e, endpoint.ID, endpoint.Ordering, run, webhook.LaneReplay, now)
 	if d := s.deliveries[id]; d.ordered {

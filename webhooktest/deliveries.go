@@ -22,6 +22,8 @@ type delivery struct {
 	leaseUntil time.Time
 	sentAt     time.Time // of an at-most-once delivery; zero: not marked
 
+	replayed bool // a later run has begun
+
 	ordered   bool
 	key       string
 	sequence  int64     // of the event

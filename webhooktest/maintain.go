@@ -111,6 +111,7 @@ func (s *Store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 	if err != nil {
 		return err
 	}
+	s.removeReplayJobs(p.EventsBefore)
 	return s.inBatches(ctx, s.createdBefore(p.EventsBefore), func(events []uuid.UUID) {
 		awaited := s.awaited()
 		for _, id := range events {
@@ -122,6 +123,17 @@ func (s *Store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 			delete(s.keys, key{e.Tenant, e.key})
 		}
 	})
+}
+
+// removeReplayJobs removes jobs that ended before a time.
+func (s *Store) removeReplayJobs(before time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, job := range s.replayJobs {
+		if !job.FinishedAt.IsZero() && job.FinishedAt.Before(before) {
+			delete(s.replayJobs, id)
+		}
+	}
 }
 
 // endedBefore returns the finished deliveries that were delivered before one time,

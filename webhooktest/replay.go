@@ -114,7 +114,7 @@ func (s *Store) FinishedDeliveries(ctx context.Context, p webhook.FinishedDelive
 		page.Next = d.ID
 		e := s.events[d.EventID]
 		if e == nil || !within(e.CreatedAt, p.EventsFrom, p.EventsTo) ||
-			!slices.Contains(p.States, d.State) || s.latestRun(d.EventID, d.EndpointID) != d {
+			!slices.Contains(p.States, d.State) || d.replayed || s.latestRun(d.EventID, d.EndpointID) != d {
 			continue
 		}
 		page.Candidates = append(page.Candidates, candidate(d.ID, e, d.State))
@@ -154,6 +154,9 @@ func (s *Store) StoredEvents(ctx context.Context, p webhook.StoredEventsParams) 
 				continue
 			}
 			c.State = latest.State
+			if latest.replayed {
+				c.State = webhook.StateDelivered // by the run after it, which is gone
+			}
 		}
 		if p.Payload {
 			c.Event.Payload = bytes.Clone(e.Payload)

@@ -69,6 +69,11 @@ CROSS JOIN LATERAL (
 WHERE NOT EXISTS (SELECT FROM {{schema}}.delivery p WHERE p.event_id = e.id AND p.endpoint_id = $2::uuid)
 FOR KEY SHARE OF e`
 
+// Remembers of dead runs that there are later ones. Rides on delivery_dead_run_idx.
+const markReplayedSQL = `
+UPDATE {{schema}}.delivery_dead SET replayed = true
+WHERE event_id = ANY ($1::uuid[]) AND endpoint_id = $2::uuid AND NOT replayed`
+
 // Rides on event_pkey.
 const orderKeysSQL = `
 SELECT DISTINCT CASE $2::text WHEN 'per_endpoint' THEN '' ELSE resource_id END
@@ -202,8 +207,14 @@ func (s *core) lockEndpoint(ctx context.Context, tx conn, scope webhook.Scope, i
 // insertRuns begins runs of different events to an endpoint that is locked.
 func (s *core) insertRuns(ctx context.Context, tx conn, now time.Time, to replayTarget, ids, events []uuid.UUID) (int64, error) {
 	n, err := tx.exec(ctx, &s.sql.insertRuns, micros(now), s.db.id(to.id), to.tenant, s.db.uuids(ids), s.db.uuids(events), string(to.ordering))
-	if err != nil || n == 0 || to.ordering == webhook.OrderingNone {
+	if err != nil || n == 0 {
 		return n, err
+	}
+	if _, err := tx.exec(ctx, &s.sql.markReplayed, s.db.uuids(events), s.db.id(to.id)); err != nil {
+		return n, err
+	}
+	if to.ordering == webhook.OrderingNone {
+		return n, nil
 	}
 	var keys orderKeys
 	err = collect(ctx, tx, &s.sql.orderKeys, func(r rows) error {

@@ -101,6 +101,7 @@ func (s *core) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 		s.removeEvents(ctx, p.EventsBefore),
 		s.removeNotices(ctx, p),
 		s.removeOrderHolds(ctx, p.Now),
+		s.removeReplayJobs(ctx, p.EventsBefore),
 	)
 }
 

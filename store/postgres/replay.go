@@ -58,12 +58,12 @@ WHERE id = $2::uuid AND state = 'running' AND ($3::boolean OR tenant = $4::text)
 const finishedDeliveriesSQL = `
 WITH page AS MATERIALIZED (
     SELECT * FROM (
-        (SELECT d.id, d.event_id, d.run, 'delivered' AS state FROM {{schema}}.delivery_log d
+        (SELECT d.id, d.event_id, d.run, 'delivered' AS state, false AS replayed FROM {{schema}}.delivery_log d
          WHERE d.endpoint_id = $1::uuid AND d.id > $2::uuid
            AND d.finished_at >= $4::timestamptz AND d.finished_at < $5::timestamptz AND d.created_at < $9::timestamptz
          ORDER BY d.id LIMIT $3::integer)
         UNION ALL
-        (SELECT d.id, d.event_id, d.run, d.state FROM {{schema}}.delivery_dead d
+        (SELECT d.id, d.event_id, d.run, d.state, d.replayed FROM {{schema}}.delivery_dead d
          WHERE d.endpoint_id = $1::uuid AND d.id > $2::uuid
            AND d.finished_at >= $4::timestamptz AND d.finished_at < $5::timestamptz AND d.created_at < $9::timestamptz
          ORDER BY d.id LIMIT $3::integer)
@@ -77,7 +77,7 @@ SELECT p.id, p.state, e.id IS NOT NULL, coalesce(e.id, p.id), coalesce(e.seq, 0)
 FROM page p
 LEFT JOIN LATERAL (
     SELECT * FROM {{schema}}.event
-    WHERE id = p.event_id AND p.state = ANY ($8::text[])
+    WHERE id = p.event_id AND p.state = ANY ($8::text[]) AND NOT p.replayed
       AND created_at >= $6::timestamptz AND created_at < $7::timestamptz
       AND NOT EXISTS (SELECT FROM {{schema}}.delivery d WHERE d.event_id = p.event_id AND d.endpoint_id = $1::uuid)
       AND NOT EXISTS (SELECT FROM {{schema}}.delivery_log d
@@ -118,7 +118,7 @@ LEFT JOIN LATERAL (
         SELECT run, 'delivered' AS state FROM {{schema}}.delivery_log
         WHERE event_id = p.id AND endpoint_id = $1::uuid AND p.tenant = $5::text
         UNION ALL
-        SELECT run, state FROM {{schema}}.delivery_dead
+        SELECT run, CASE WHEN replayed THEN 'delivered' ELSE state END FROM {{schema}}.delivery_dead
         WHERE event_id = p.id AND endpoint_id = $1::uuid AND p.tenant = $5::text
     ) r
     ORDER BY run DESC
@@ -164,6 +164,20 @@ SET after_id = $2::uuid, due_at = $3::timestamptz, state = $4::text, reason = $5
     handled = handled + $6::bigint, created = created + $7::bigint, finished_at = $8::timestamptz,
     lease_token = NULL, lease_until = '-infinity'
 WHERE id = $1::uuid`
+
+// Rides on replay_job_finished_idx.
+const removeReplayJobsSQL = `DELETE FROM {{schema}}.replay_job WHERE finished_at < $1::timestamptz`
+
+// removeReplayJobs removes jobs that ended before a time.
+func (s *core) removeReplayJobs(ctx context.Context, before time.Time) error {
+	if before.IsZero() {
+		return nil
+	}
+	if _, err := s.db.exec(ctx, &s.sql.removeReplayJobs, micros(before)); err != nil {
+		return fmt.Errorf("postgres: removing old replay jobs: %w", err)
+	}
+	return nil
+}
 
 // The ends of time, for limits that are not given.
 var (

@@ -16,8 +16,8 @@ type statements struct {
 	// Claims and results.
 	countBacklog, ready, claim, claimOldest, renew, record, logLate, cancel statement
 	// The order of deliveries, and ends of other kinds.
-	insertOrdered, orderKeys, releaseKeys, releasePage, removeOrderHolds statement
-	markSent, endUnknown, endOverdue                                     statement
+	markReplayed, removeReplayJobs, insertOrdered, orderKeys, releaseKeys, releasePage, removeOrderHolds statement
+	markSent, endUnknown, endOverdue                                                                     statement
 	// What a person asks for.
 	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone                                   statement
 	createReplayJob, getReplayJob, listReplayJobs, listTenantReplayJobs, listEndpointReplayJobs, cancelReplayJob statement
@@ -72,6 +72,8 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.cancel, cancelSQL, true},
 
 		{&s.insertOrdered, insertOrderedSQL, false},
+		{&s.markReplayed, markReplayedSQL, true},
+		{&s.removeReplayJobs, removeReplayJobsSQL, true},
 		{&s.orderKeys, orderKeysSQL, true},
 		{&s.releaseKeys, releaseKeysSQL + releasedKeys, true},
 		{&s.releasePage, releasePageSQL + releasedPage, true},

@@ -43,6 +43,9 @@ const (
 		lease_until, lease_token, attempts, created_at, last_status, last_class, order_key)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, x'', 0, ?, 0, '', ?)`
 
+	// Remembers of dead runs that there are later ones. Rides on delivery_dead_run.
+	updateReplayed query = `UPDATE {{prefix}}delivery_dead SET replayed = 1 WHERE event_seq = ? AND endpoint_id = ?`
+
 	// Looks through what the endpoint has had: the event, by which it would be found
 	// sooner, is gone. Rides on the indexes by endpoint.
 	selectHadEvent query = `
@@ -170,6 +173,9 @@ func (s *Store) startRun(ctx context.Context, c *sql.Conn, to replayTarget, p we
 	}
 	if id, err = uuid.NewV7(); err != nil {
 		return uuid.Nil, false, fmt.Errorf("making a delivery id: %w", err)
+	}
+	if _, err := c.ExecContext(ctx, s.sql(updateReplayed), seq, blob(p.EndpointID)); err != nil {
+		return uuid.Nil, false, err
 	}
 	due := micros(p.Now)
 	lane, order := webhook.LaneReplay, any(nil)

@@ -62,6 +62,7 @@ func (s *Store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 		s.removeEvents(ctx, p.EventsBefore),
 		s.removeNotices(ctx, p),
 		s.removeOrderHolds(ctx, p.Now),
+		s.removeReplayJobs(ctx, p.EventsBefore),
 		s.checkpoint(ctx),
 	)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -38,6 +39,9 @@ const (
 		WHERE state = 'running' AND due_at <= ? AND lease_until <= ? ORDER BY due_at LIMIT 1`
 
 	updateTakenJob query = `UPDATE {{prefix}}replay_job SET lease_until = ?, lease_token = ? WHERE id = ?`
+
+	// Rides on replay_job_finished.
+	deleteJobs query = `DELETE FROM {{prefix}}replay_job WHERE finished_at > 0 AND finished_at < ?`
 
 	// Rides on delivery_claim.
 	countWaiting query = `
@@ -204,6 +208,17 @@ func (s *Store) AdvanceReplayJob(ctx context.Context, p webhook.AdvanceReplayJob
 		return 0, false, err
 	}
 	return created, held, nil
+}
+
+// removeReplayJobs removes jobs that ended before a time.
+func (s *Store) removeReplayJobs(ctx context.Context, before time.Time) error {
+	if before.IsZero() {
+		return nil
+	}
+	return s.write(ctx, "removing old replay jobs", nil, func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, s.sql(deleteJobs), micros(before))
+		return err
+	})
 }
 
 // startRuns begins a run of each event that may have one. It runs under the lock.

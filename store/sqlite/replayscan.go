@@ -27,12 +27,13 @@ const (
 		SELECT seq FROM {{prefix}}event WHERE id > ? AND id < ? ORDER BY id LIMIT ?`
 
 	// Rides on delivery_run, delivery_log_run and delivery_dead_run: the runs of an
-	// event to an endpoint, of which the unfinished one counts as the last.
+	// event to an endpoint, of which the unfinished one counts as the last. Where a dead
+	// one is the last of those that are left, the one after it was delivered.
 	selectLatestRun query = `
 		SELECT run, state FROM (
 			SELECT 1 AS open, run, 'pending' AS state FROM {{prefix}}delivery WHERE event_seq = ?1 AND endpoint_id = ?2
 			UNION ALL SELECT 0, run, state FROM {{prefix}}delivery_log WHERE event_seq = ?1 AND endpoint_id = ?2
-			UNION ALL SELECT 0, run, state FROM {{prefix}}delivery_dead WHERE event_seq = ?1 AND endpoint_id = ?2
+			UNION ALL SELECT 0, run, iif(replayed, 'delivered', state) FROM {{prefix}}delivery_dead WHERE event_seq = ?1 AND endpoint_id = ?2
 		) ORDER BY open DESC, run DESC LIMIT 1`
 
 	// Rides on the unique index of outbox.event_seq.
@@ -83,7 +84,7 @@ func (s *Store) FinishedDeliveries(ctx context.Context, p webhook.FinishedDelive
 			return false, nil
 		}
 		run, state, err := latestRun(ctx, st, l.seq, p.EndpointID)
-		return run == l.run && state.Final(), err
+		return run == l.run && state == l.state, err
 	})
 }
 

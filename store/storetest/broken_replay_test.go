@@ -68,6 +68,19 @@ func brokenReplayJobs() []broken {
 			}),
 			[]string{"a replay job is kept as it was made"},
 		},
+		{"forgets that a dead run was replayed", func(s *store) {
+			s.finishedDeliveries = func(ctx context.Context, p webhook.FinishedDeliveriesParams) (webhook.ReplayPage, error) {
+				page, err := s.Store.FinishedDeliveries(ctx, p)
+				page.Candidates = append(page.Candidates, webhook.ReplayCandidate{})
+				return page, err
+			}
+		}, []string{"a dead run is not replayed again when the delivered one after it is gone"}},
+		{"keeps jobs for ever", func(s *store) {
+			s.maintain = func(ctx context.Context, p webhook.MaintainParams) error {
+				p.EventsBefore = time.Time{}
+				return s.Store.Maintain(ctx, p)
+			}
+		}, []string{"replay jobs are removed with the events of their time, unless they run"}},
 		{"makes a job twice", func(s *store) {
 			s.createReplayJob = func(ctx context.Context, job webhook.ReplayJobRecord) error {
 				_ = s.Store.CreateReplayJob(ctx, job)

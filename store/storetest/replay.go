@@ -136,6 +136,36 @@ func replayScanTests[Tx any]() []test[Tx] {
 			e.record(e.now, dead(e.claimOne(e.now, endpoint, webhook.LaneReplay), e.now, "over"))
 			e.equal([]webhook.DeliveryState{webhook.StateDead}, look(), "candidates when the third is dead")
 		}},
+		{name: "a dead run is not replayed again when the delivered one after it is gone", run: func(e *env[Tx]) {
+			endpoint := e.delivery("acme")
+			held := e.claimOne(e.now, endpoint, webhook.LaneFirst)
+			e.record(e.now, dead(held, e.now, "over"))
+			e.startRun(e.now, held.Event.ID, endpoint)
+			again := e.claimOne(e.now, endpoint, webhook.LaneReplay)
+			e.record(e.now, delivered(again, e.now))
+			at := e.at(10 * day)
+			e.maintain(webhook.MaintainParams{Now: at, DeliveriesBefore: at.Add(-7 * day), DeadBefore: at.Add(-30 * day)})
+			e.gone(again.DeliveryID)
+			e.equal(webhook.StateDead, e.getDelivery(held.DeliveryID).State, "state of the first run")
+			page := e.finished(webhook.FinishedDeliveriesParams{EndpointID: endpoint.ID, States: allFinal, Limit: plenty})
+			e.equal(0, len(page.Candidates), "candidates")
+			stored := e.stored(e.storedParams(endpoint)).Candidates
+			e.need(1, len(stored), "stored events")
+			e.equal(webhook.StateDelivered, stored[0].State, "state of the latest run")
+		}},
+		{name: "replay jobs are removed with the events of their time, unless they run", run: func(e *env[Tx]) {
+			endpoint := e.endpoint("acme", "*")
+			ended, running := e.job(endpoint), e.job(endpoint)
+			e.truth(e.cancelJob(webhook.AllTenants(), ended.ID), "not cancelled")
+			e.maintain(webhook.MaintainParams{Now: e.at(20 * day), EventsBefore: e.at(-10 * day)})
+			e.getJob(ended.ID)
+			e.maintain(webhook.MaintainParams{Now: e.at(31 * day)})
+			e.getJob(ended.ID)
+			e.maintain(webhook.MaintainParams{Now: e.at(31 * day), EventsBefore: e.at(day)})
+			_, err := e.store.GetReplayJob(e.ctx, webhook.AllTenants(), ended.ID)
+			e.wantError(webhook.ErrNotFound, err, "get the job that ended")
+			e.getJob(running.ID)
+		}},
 		{name: "finished deliveries are narrowed by state and times", run: func(e *env[Tx]) {
 			endpoint := e.endpoint("acme", "*")
 			var events []uuid.UUID // enqueued at 0, 1, 2 and 3 s, finished a minute later
