@@ -99,8 +99,8 @@ func child(raw string) error {
 		if o.Soak {
 			takers = 5
 		}
-		for range takers {
-			work.Go(func() { c.takeOrders(ctx, h) })
+		for i := range takers {
+			work.Go(func() { c.takeOrders(ctx, h, fmt.Sprintf("%d/%d", o.Number, i)) })
 		}
 	}
 	if o.Dispatch {
@@ -170,12 +170,14 @@ func (c *childProcess) at(p point, events string) {
 	select {} // not a step further
 }
 
-// takeOrders takes orders, of which customers cancel some before the commit.
-func (c *childProcess) takeOrders(ctx context.Context, h *host) {
-	for ctx.Err() == nil {
+// takeOrders takes orders, of which customers cancel some before the commit. They are
+// about one resource, one after the other.
+func (c *childProcess) takeOrders(ctx context.Context, h *host, resource string) {
+	for version := int64(1); ctx.Err() == nil; version++ {
 		id := uuid.New()
 		keep := rand.IntN(5) > 0
-		err := h.order(ctx, id, c.orders.Tenants[rand.IntN(len(c.orders.Tenants))], func() bool {
+		tenant := c.orders.Tenants[rand.IntN(len(c.orders.Tenants))]
+		err := h.order(ctx, placedBy(resource, version, id, tenant), func() bool {
 			pause(ctx, time.Duration(rand.IntN(10))*time.Millisecond)
 			return keep
 		})

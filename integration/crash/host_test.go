@@ -40,9 +40,9 @@ type host struct {
 	deliveries *webhook.Deliveries
 	replays    *webhook.Replays
 	dispatcher func(webhook.DispatcherConfig) (*webhook.Dispatcher, error)
-	// order takes an order, and lets think run before it commits; it rolls back
+	// order takes the order of an event, and lets think run before it commits; it rolls back
 	// when think returns false.
-	order  func(ctx context.Context, id uuid.UUID, tenant string, think func() bool) error
+	order  func(ctx context.Context, e webhook.Event, think func() bool) error
 	orders func(ctx context.Context) (map[uuid.UUID]bool, error)
 	// heardOf returns when each dispatcher was last heard of; on PostgreSQL only.
 	heardOf func(ctx context.Context) ([]time.Time, error)
@@ -84,16 +84,16 @@ func openPostgres(ctx context.Context, url string, o options) (*host, error) {
 		return nil, err
 	}
 	h := newHost(hooks)
-	h.order = func(ctx context.Context, id uuid.UUID, tenant string, think func() bool) error {
+	h.order = func(ctx context.Context, e webhook.Event, think func() bool) error {
 		tx, err := pool.Begin(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-		if _, err := tx.Exec(ctx, `INSERT INTO orders (id) VALUES ($1)`, id.String()); err != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO orders (id) VALUES ($1)`, e.IdempotencyKey); err != nil {
 			return err
 		}
-		if _, err := hooks.Enqueue(ctx, tx, placed(id, tenant)); err != nil || !think() {
+		if _, err := hooks.Enqueue(ctx, tx, e); err != nil || !think() {
 			return err
 		}
 		return tx.Commit(ctx)
@@ -132,16 +132,16 @@ func openSQLite(ctx context.Context, file string, o options) (*host, error) {
 		return nil, err
 	}
 	h := newHost(hooks)
-	h.order = func(ctx context.Context, id uuid.UUID, tenant string, think func() bool) error {
+	h.order = func(ctx context.Context, e webhook.Event, think func() bool) error {
 		tx, err := db.BeginTx(ctx, nil)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = tx.Rollback() }()
-		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id) VALUES (?)`, id.String()); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id) VALUES (?)`, e.IdempotencyKey); err != nil {
 			return err
 		}
-		if _, err := hooks.Enqueue(ctx, tx, placed(id, tenant)); err != nil || !think() {
+		if _, err := hooks.Enqueue(ctx, tx, e); err != nil || !think() {
 			return err
 		}
 		return tx.Commit()
@@ -197,9 +197,14 @@ func (o options) config() webhook.Config {
 
 // placed is the event of an order. The order's id is its idempotency key as well.
 func placed(id uuid.UUID, tenant string) webhook.Event {
+	return placedBy("", 0, id, tenant)
+}
+
+// placedBy is placed with a resource, whose events have versions that grow.
+func placedBy(resource string, version int64, id uuid.UUID, tenant string) webhook.Event {
 	return webhook.Event{
-		Tenant: tenant, Type: "order.placed", IdempotencyKey: id.String(),
-		Payload: fmt.Appendf(nil, `{"order":%q}`, id),
+		Tenant: tenant, Type: "order.placed", IdempotencyKey: id.String(), ResourceID: resource, ResourceVersion: version,
+		Payload: fmt.Appendf(nil, `{"order":%q,"resource":%q,"version":%d}`, id, resource, version),
 	}
 }
 

@@ -104,7 +104,7 @@ func TestTheHostNeverFindsItsSQLiteLocked(t *testing.T) {
 	for range writers {
 		work.Go(func() {
 			for range transactions {
-				err := w.host.order(t.Context(), uuid.New(), w.tenants[0], func() bool { return true })
+				err := w.host.order(t.Context(), placed(uuid.New(), w.tenants[0]), func() bool { return true })
 				if !assert.NoError(t, err, "an error of the database reaches the host") {
 					return
 				}

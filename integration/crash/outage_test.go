@@ -217,7 +217,7 @@ func TestADatabaseThatRestartsInTheMidstOfTraffic(t *testing.T) {
 		traffic.Go(func() {
 			for ctx.Err() == nil {
 				// Errors are the outage's; the ledger in the database says what holds.
-				if w.host.order(ctx, uuid.New(), w.tenants[0], func() bool { return true }) != nil {
+				if w.host.order(ctx, placed(uuid.New(), w.tenants[0]), func() bool { return true }) != nil {
 					pause(ctx, 20*time.Millisecond)
 				}
 				pause(ctx, 5*time.Millisecond)

@@ -102,7 +102,7 @@ func TestNothingDependsOnBeingTold(t *testing.T) {
 
 			// Long after Enqueue was called, when its wake-ups are over.
 			slow := uuid.New()
-			require.NoError(t, w.host.order(t.Context(), slow, w.tenants[0], func() bool {
+			require.NoError(t, w.host.order(t.Context(), placed(slow, w.tenants[0]), func() bool {
 				pause(t.Context(), 1200*time.Millisecond)
 				committed = time.Now()
 				return true
@@ -146,14 +146,14 @@ func TestTransactionsThatCommitOutOfOrderLoseNothing(t *testing.T) {
 	first, release := uuid.New(), make(chan struct{})
 	var open sync.WaitGroup
 	open.Go(func() {
-		assert.NoError(t, w.host.order(t.Context(), first, w.tenants[0], func() bool { <-release; return true }))
+		assert.NoError(t, w.host.order(t.Context(), placed(first, w.tenants[0]), func() bool { <-release; return true }))
 	})
 	var others sync.WaitGroup
 	rolledBack := make(chan uuid.UUID, 50)
 	for i := range 50 {
 		others.Go(func() {
 			id, keep := uuid.New(), rand.IntN(4) > 0
-			assert.NoError(t, w.host.order(t.Context(), id, w.tenants[i%2], func() bool {
+			assert.NoError(t, w.host.order(t.Context(), placed(id, w.tenants[i%2]), func() bool {
 				pause(t.Context(), time.Duration(rand.IntN(400))*time.Millisecond)
 				return keep
 			}))

@@ -31,18 +31,29 @@ type target struct {
 	secrets   []string
 	accepted  map[uuid.UUID]int // orders that were answered with 2xx, and how often
 	arrived   map[uuid.UUID]bool
+	ordered   bool
+	newest    map[string]int64 // version that arrived, by resource
+	overtaken int              // versions that arrived after a newer one, for the first time
 	unsigned  int
 	now, most int
 	senders   map[int]int
 }
 
-// newTarget makes a receiver and its endpoint.
-func (s *soak) newTarget(tenant string) *target {
-	t := &target{t: s, accepted: map[uuid.UUID]int{}, arrived: map[uuid.UUID]bool{}, senders: map[int]int{}}
+// newTarget makes a receiver and its endpoint. Every other one wants the events of a
+// resource in order.
+func (s *soak) newTarget(tenant string, ordered bool) *target {
+	t := &target{
+		t: s, accepted: map[uuid.UUID]int{}, arrived: map[uuid.UUID]bool{}, senders: map[int]int{},
+		ordered: ordered, newest: map[string]int64{},
+	}
+	ordering := webhook.OrderingNone
+	if ordered {
+		ordering = webhook.OrderingPerResource
+	}
 	srv := httptest.NewServer(t)
 	s.w.t.Cleanup(srv.Close)
 	e, err := s.w.host.endpoints.Create(s.w.t.Context(), webhook.EndpointParams{
-		Tenant: tenant, URL: srv.URL, Types: []string{"*"}, MaxInFlight: soakCap,
+		Tenant: tenant, URL: srv.URL, Types: []string{"*"}, MaxInFlight: soakCap, Ordering: ordering,
 	})
 	require.NoError(s.w.t, err)
 	t.id = e.ID
@@ -74,7 +85,9 @@ func (t *target) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	var payload struct {
-		Order uuid.UUID `json:"order"`
+		Order    uuid.UUID `json:"order"`
+		Resource string    `json:"resource"`
+		Version  int64     `json:"version"`
 	}
 	sender, _ := strconv.Atoi(r.Header.Get(senderHeader))
 
@@ -82,7 +95,11 @@ func (t *target) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	if _, err := t.verifier.Payload(r.Header, body); err != nil || json.Unmarshal(body, &payload) != nil {
 		t.unsigned++
 	}
+	if !t.arrived[payload.Order] && payload.Version < t.newest[payload.Resource] {
+		t.overtaken++
+	}
 	t.arrived[payload.Order] = true
+	t.newest[payload.Resource] = max(t.newest[payload.Resource], payload.Version)
 	t.now++
 	t.most = max(t.most, t.now)
 	t.senders[sender]++

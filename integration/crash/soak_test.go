@@ -94,7 +94,7 @@ func TestSoak(t *testing.T) {
 	for i := range soakTargets {
 		tenant := fmt.Sprint("tenant", i)
 		s.w.tenants = append(s.w.tenants, tenant)
-		s.targets = append(s.targets, s.newTarget(tenant))
+		s.targets = append(s.targets, s.newTarget(tenant, i%2 == 0))
 	}
 	for range 3 {
 		s.processes = append(s.processes, s.start(0))
@@ -223,7 +223,7 @@ func (s *soak) replaceEndpoint() {
 	old := s.targets[i]
 	s.change(func(ctx context.Context) error { return s.w.host.endpoints.Delete(ctx, webhook.AllTenants(), old.id) })
 	s.gone = append(s.gone, old)
-	s.targets[i] = s.newTarget(s.w.tenants[i])
+	s.targets[i] = s.newTarget(s.w.tenants[i], old.ordered)
 }
 
 // change makes a change, more than once where the database has just crashed.
@@ -288,11 +288,14 @@ func (s *soak) compare(period time.Duration) {
 	require.NoError(t, err)
 
 	receivers := map[uuid.UUID]*target{}
-	sent, twice, unsigned := 0, 0, 0
+	sent, twice, unsigned, overtaken := 0, 0, 0, 0
 	rolledBack := map[uuid.UUID]bool{}
 	for _, r := range slices.Concat(s.targets, s.gone) {
 		receivers[r.id] = r
 		unsigned += r.unsigned
+		if r.ordered {
+			overtaken += r.overtaken
+		}
 		for order := range r.arrived {
 			if !committed[order] {
 				rolledBack[order] = true
@@ -307,6 +310,7 @@ func (s *soak) compare(period time.Duration) {
 	}
 	assert.Empty(t, rolledBack, "orders that were rolled back, and sent")
 	assert.Zero(t, unsigned, "requests with a wrong signature")
+	assert.Zero(t, overtaken, "events of a resource that were overtaken where order was asked for")
 
 	known, states := map[uuid.UUID]bool{}, map[string]int{}
 	invented, homeless, unexplained, untrue := 0, 0, 0, 0

@@ -199,7 +199,7 @@ func (w *world) takeOrder() uuid.UUID {
 func (w *world) takeOrderOf(tenant string) uuid.UUID {
 	w.t.Helper()
 	id := uuid.New()
-	require.NoError(w.t, w.host.order(w.t.Context(), id, tenant, func() bool { return true }))
+	require.NoError(w.t, w.host.order(w.t.Context(), placed(id, tenant), func() bool { return true }))
 	return id
 }
 
