@@ -34,12 +34,45 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if err != nil {
 		return egress.Request{}, err
 	}
+	h, err := c.requestHeader(ctx, t, d, now, requestParts{secrets: secrets, own: own.headers, auth: c.auth})
+	if err != nil {
+		return egress.Request{}, err
+	}
+	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce}, nil
+}
+
+// requestParts are what the header of a request is made from besides the delivery.
+type requestParts struct {
+	secrets []Secret
+	own     map[string]string // the endpoint's own headers
+	auth    Authenticator     // nil for none
+}
+
+func (c *core) requestHeader(ctx context.Context, t *target, d *Claimed, now time.Time, p requestParts) (http.Header, error) {
+	h := c.unsignedHeader(t, d, p)
+	if p.auth != nil {
+		if err := p.auth.Authenticate(ctx, h, t.authInput()); err != nil {
+			return nil, fmt.Errorf("authenticate: %w", err)
+		}
+	}
+	in := SignInput{
+		EndpointID: d.EndpointID, Tenant: d.Event.Tenant,
+		ID: d.Event.ID.String(), Time: now, Body: d.Event.Payload, Secrets: p.secrets,
+	}
+	if err := c.signer.Sign(ctx, h, in); err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	return h, nil
+}
+
+// unsignedHeader is what a request has before it is authorised and signed.
+func (*core) unsignedHeader(t *target, d *Claimed, p requestParts) http.Header {
 	contentType := d.Event.ContentType
 	if contentType == "" {
 		contentType = "application/json"
 	}
-	h := make(http.Header, 8+len(own.headers))
-	for name, value := range own.headers {
+	h := make(http.Header, 8+len(p.own))
+	for name, value := range p.own {
 		h.Set(name, value)
 	}
 	event := d.Event.ID.String()
@@ -55,19 +88,7 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if d.OrderingSkipped {
 		h[headerSkipped] = []string{"true"}
 	}
-	if c.auth != nil {
-		if err := c.auth.Authenticate(ctx, h, t.authInput()); err != nil {
-			return egress.Request{}, fmt.Errorf("authenticate: %w", err)
-		}
-	}
-	in := SignInput{
-		EndpointID: d.EndpointID, Tenant: d.Event.Tenant,
-		ID: event, Time: now, Body: d.Event.Payload, Secrets: secrets,
-	}
-	if err := c.signer.Sign(ctx, h, in); err != nil {
-		return egress.Request{}, fmt.Errorf("sign: %w", err)
-	}
-	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce}, nil
+	return h
 }
 
 func (t *target) authInput() AuthInput {

@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+)
+
+// RequestCopy is the request of an attempt, put together again from the log: what the
+// receiver got, so that a signature that it refuses can be checked by hand. Its body is
+// the event's payload.
+type RequestCopy struct {
+	Method string
+	// URL is the endpoint's present one: the log keeps none.
+	URL string
+	// Header is what was sent but for what an [Authenticator] added. The values of the
+	// endpoint's own headers, which are the present ones, are replaced by "…".
+	Header http.Header
+	// Signed is false where no secret that was in use then is stored any more. The
+	// signature is then missing; where only some of them are gone, so are theirs.
+	Signed bool
+}
+
+// Format leaves the query of the URL and the header out of whatever prints the copy.
+func (r RequestCopy) Format(f fmt.State, _ rune) { write(f, r) }
+
+// LogValue leaves the URL and the header out, for log/slog.
+func (r RequestCopy) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("method", r.Method), slog.Int("headers", len(r.Header)), slog.Bool("signed", r.Signed))
+}
+
+// Request puts the request of an attempt together again. An attempt whose endpoint is
+// deleted gives ErrNotFound, and one whose event is no longer stored ErrEventGone.
+func (s *Deliveries) Request(ctx context.Context, scope Scope, a Attempt) (RequestCopy, error) {
+	d, err := s.Get(ctx, scope, a.DeliveryID)
+	if err != nil {
+		return RequestCopy{}, err
+	}
+	event, err := s.core.backend.GetEvent(ctx, scope, d.EventID)
+	if errors.Is(err, ErrNotFound) {
+		err = ErrEventGone
+	}
+	if err != nil {
+		return RequestCopy{}, fmt.Errorf("get event %s: %w", d.EventID, err)
+	}
+	rec, err := s.core.backend.GetEndpoint(ctx, scope, d.EndpointID)
+	if err != nil {
+		return RequestCopy{}, fmt.Errorf("get endpoint %s: %w", d.EndpointID, err)
+	}
+	if err := keepSecretsOf(&rec, a); err != nil {
+		return RequestCopy{}, err
+	}
+	t := newTarget(rec)
+	secrets, own, err := t.open(ctx, s.core, a.StartedAt)
+	if err != nil {
+		return RequestCopy{}, fmt.Errorf("open the secrets of endpoint %s: %w", rec.ID, err)
+	}
+	parts := requestParts{secrets: secrets, own: make(map[string]string, len(own.headers))}
+	for name := range own.headers {
+		parts.own[name] = "…"
+	}
+	claimed := &Claimed{DeliveryID: d.ID, EndpointID: d.EndpointID, Event: event.EventRecord, Run: d.Run, Attempts: a.Number - 1, OrderingSkipped: d.OrderingSkipped}
+	r := RequestCopy{Method: http.MethodPost, URL: rec.URL, Signed: true}
+	r.Header, err = s.core.requestHeader(ctx, t, claimed, a.StartedAt, parts)
+	if errors.Is(err, ErrNoSigningSecret) {
+		r.Signed = false
+		r.Header, err = s.core.unsignedHeader(t, claimed, parts), nil
+	}
+	if err != nil {
+		return RequestCopy{}, err
+	}
+	return r, nil
+}
+
+// keepSecretsOf leaves a record those secrets that there were at the time of an attempt.
+func keepSecretsOf(rec *EndpointRecord, a Attempt) error {
+	sealed, err := secretsOf(rec)
+	if err != nil {
+		return err
+	}
+	kept := sealed[:0]
+	for _, secret := range sealed {
+		if !secret.CreatedAt.After(a.StartedAt) {
+			kept = append(kept, secret)
+		}
+	}
+	return putSecrets(rec, kept)
+}
