@@ -8,7 +8,13 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/admin/internal/phrase"
 )
 
 // The pages are made here: how a page is written, and what it gets.
@@ -30,13 +36,13 @@ import (
 // refused before.
 //
 // A template is a file in templates/, parsed with layout.html, which it fills in by
-// defining "main". It gets a [page]. There are no inline scripts, no style attributes
+// defining "main", and with parts.html, which has what several pages show. It gets a [page]. There are no inline scripts, no style attributes
 // and no event handlers: the content security policy forbids them. Assets are files
 // in static/, served as they are at static/NAME: {{.Base}}static/admin.css. All text
 // goes through html/template as a string, whoever wrote it; nothing is turned into
 // template.HTML, template.URL or the like.
 
-//go:embed templates static
+//go:embed templates static snippets
 var assets embed.FS
 
 // page is what every template gets.
@@ -48,6 +54,7 @@ type page struct {
 	Tenant   string // of a member
 	Title    string
 	Section  string // the first word of the path, for the navigation: "endpoints", …
+	Done     string // what was just done, in words
 	Data     any    // what the page itself shows
 }
 
@@ -55,19 +62,29 @@ type page struct {
 type templates map[string]*template.Template
 
 // templateFuncs are the functions that templates have besides the built-in ones.
-var templateFuncs = template.FuncMap{}
+var templateFuncs = template.FuncMap{
+	"ago":    func(t time.Time) string { return phrase.Ago(t, time.Now()) },
+	"bytes":  phrase.Bytes,
+	"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+	"left":   func(t time.Time) string { return phrase.Span(max(time.Until(t), 0).Round(time.Second)) },
+	"number": func(n int) string { return phrase.Number(int64(n)) },
+	"short":  func(id uuid.UUID) string { return "…" + id.String()[24:] },
+	"span":   phrase.Span,
+	"stamp":  phrase.Time,
+}
 
 func parseTemplates() (templates, error) {
+	shared := []string{"templates/layout.html", "templates/parts.html"}
 	names, err := fs.Glob(assets, "templates/*.html")
 	if err != nil {
 		return nil, fmt.Errorf("list templates: %w", err)
 	}
 	all := templates{}
 	for _, name := range names {
-		if name == "templates/layout.html" {
+		if slices.Contains(shared, name) {
 			continue
 		}
-		t, err := template.New("layout.html").Funcs(templateFuncs).ParseFS(assets, "templates/layout.html", name)
+		t, err := template.New("layout.html").Funcs(templateFuncs).ParseFS(assets, append(shared, name)...)
 		if err != nil {
 			return nil, fmt.Errorf("parse %s: %w", name, err)
 		}
@@ -78,32 +95,33 @@ func parseTemplates() (templates, error) {
 
 // pageRoutes are the routes outside of api/.
 func (h *Handler) pageRoutes() []route {
-	return []route{
-		{method: http.MethodGet, pattern: "/{$}", serve: overviewPage},
-		{method: http.MethodPost, pattern: "/endpoints/{endpoint_id}/resume", mutates: true, serve: resumeForm},
-		{method: http.MethodGet, pattern: "/static/{name}", serve: serveAsset},
-	}
+	return slices.Concat(
+		[]route{
+			{method: http.MethodGet, pattern: "/{$}", serve: overviewPage},
+			{method: http.MethodGet, pattern: "/find", serve: findPage},
+			{method: http.MethodGet, pattern: "/verify", serve: verifyPage},
+			{method: http.MethodGet, pattern: "/static/{name}", serve: serveAsset},
+		},
+		h.endpointPages(),
+		endpointFormPages(),
+		secretPages(),
+		deliveryPages(),
+		replayPages(),
+	)
 }
 
-// overviewPage is the first page: what there is.
-func overviewPage(v *visit) error {
-	endpoints, err := v.view.Endpoints(v.ctx(), [16]byte{}, maxPage)
-	if err != nil {
-		return err
-	}
-	return v.render(http.StatusOK, "overview.html", "Overview", endpoints)
-}
-
-// resumeForm ends a pause and leads back to the overview.
-func resumeForm(v *visit) error {
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return err
-	}
-	if _, err := v.resumeEndpoint(id); err != nil {
-		return err
-	}
-	return v.redirect("")
+// doneWords are what pages say after a form was posted, by the word in the query.
+var doneWords = map[string]string{
+	"cancelled": "Cancelled.",
+	"deleted":   "The endpoint is deleted. What was waiting for it is cancelled; its log stays.",
+	"disabled":  "The endpoint is disabled. What was waiting for it is cancelled and can be replayed.",
+	"enabled":   "The endpoint is active again. What was cancelled stays so: replay it if it is wanted.",
+	"paused":    "The endpoint is paused. What comes in the meantime waits.",
+	"replaying": "The replay has begun.",
+	"resumed":   "The endpoint is active again.",
+	"retried":   "It will be sent again.",
+	"saved":     "Saved. Attempts from now on use the new settings.",
+	"tested":    "A test event is on its way.",
 }
 
 // render answers with a template. Nothing is sent before all of it is known to work.
@@ -116,7 +134,7 @@ func (v *visit) render(status int, name, title string, data any) error {
 	var body bytes.Buffer
 	err := t.Execute(&body, page{
 		Base: v.base, Operator: v.principal.operator, ReadOnly: v.principal.readOnly, Name: v.principal.name,
-		Tenant: v.principal.tenant, Title: title, Section: section, Data: data,
+		Tenant: v.principal.tenant, Title: title, Section: section, Done: doneWords[v.r.URL.Query().Get("done")], Data: data,
 	})
 	if err != nil {
 		return fmt.Errorf("render %s: %w", name, err)
@@ -127,8 +145,7 @@ func (v *visit) render(status int, name, title string, data any) error {
 	return nil
 }
 
-// redirect leads to another page after a form was posted; to is relative to the
-// handler's root.
+// redirect leads to another page; to is relative to the handler's root.
 func (v *visit) redirect(to string) error {
 	v.w.Header().Set("Location", v.base+to)
 	v.w.WriteHeader(http.StatusSeeOther)

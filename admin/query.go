@@ -56,6 +56,11 @@ func (v *visit) readQuery(op *operation) error {
 	if err != nil {
 		return problem{Status: 400, Code: "bad_request", Detail: "The query cannot be read."}
 	}
+	return v.checkQuery(op, query)
+}
+
+// checkQuery takes the parameters of an operation.
+func (v *visit) checkQuery(op *operation, query url.Values) error {
 	for name, values := range query {
 		i := slices.IndexFunc(op.params, func(p param) bool { return p.name == name && (!p.operators || v.principal.operator) })
 		switch {

@@ -157,6 +157,11 @@ func (v *View) Attempts(ctx context.Context, delivery uuid.UUID) ([]webhook.Atte
 	return v.hooks.Deliveries().Attempts(ctx, v.scope, delivery)
 }
 
+// Request puts the request of an attempt together again.
+func (v *View) Request(ctx context.Context, a webhook.Attempt) (webhook.RequestCopy, error) {
+	return v.hooks.Deliveries().Request(ctx, v.scope, a)
+}
+
 // RetryDelivery sends a delivery again.
 func (v *View) RetryDelivery(ctx context.Context, id uuid.UUID) (webhook.Delivery, error) {
 	return v.hooks.Deliveries().RetryNow(ctx, v.scope, id)
