@@ -12,38 +12,6 @@ import (
 	"github.com/outhook/webhook/internal/scheduler"
 )
 
-// A big customer's endpoints stop answering all at once, and go on being sent
-// events. Everybody else goes on as before.
-func slowGiant(w *world) {
-	tenants, others := w.crowd(10)
-	var hangs atomic.Bool
-	var giant []*receiver
-	for range 6 {
-		r := w.receiver(func(int) (time.Duration, int) {
-			if hangs.Load() {
-				return time.Minute, http.StatusOK
-			}
-			return 20 * time.Millisecond, http.StatusOK
-		})
-		w.endpoint("giant", r)
-		giant = append(giant, r)
-	}
-	w.dispatch(webhook.DispatcherConfig{MaxInFlight: 100, RequestTimeout: 20 * time.Second})
-	w.warm(slices.Concat(others, giant), append(slices.Clone(tenants), "giant")...)
-	hangs.Store(true)
-	// Six endpoints get 10 a second each and may have 20 slots: after two seconds they
-	// could have all there are.
-	w.every(100*time.Millisecond, 2*time.Second, func() { w.publish(1, "giant") })
-	struck, sent := time.Now(), 0
-	w.every(100*time.Millisecond, 2*time.Second, func() { w.publish(1, append(slices.Clone(tenants), "giant")...); sent++ })
-	pause(w.t.Context(), time.Second)
-	w.checkInTime(struck, sent, others...)
-}
-
-func TestSlowGiant(t *testing.T) {
-	incident(t, slowGiant, without{"the slow lane and the cold start", scheduler.SlowLane | scheduler.ColdStart})
-}
-
 // One tenant imports its whole history, to twenty endpoints of its own.
 func noisyTenant(w *world) {
 	tenants, others := w.crowd(10)

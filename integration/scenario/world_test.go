@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -30,11 +32,24 @@ import (
 func TestMain(m *testing.M) {
 	// The stories wait most of the time; but not so many at once that they
 	// disturb one another.
-	if err := flag.Set("test.parallel", "4"); err != nil {
+	if err := flag.Set("test.parallel", "6"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	const all = 2*scheduler.Shedding - 1 // of which there is one bit each
+	whole := true
+	for _, filter := range []string{"test.run", "test.skip", "test.list"} {
+		whole = whole && flag.Lookup(filter).Value.String() == ""
+	}
+	if whole && missed != all {
+		fmt.Printf("the stories do without %b, not without each mechanism of %b\n", missed, all)
+		code = 1
+	}
+	os.Exit(code)
 }
+
+// missed are the mechanisms that some story is told without.
+var missed scheduler.Mechanisms
 
 // without is a mechanism, or some that stand in for one another.
 type without struct {
@@ -46,6 +61,9 @@ type without struct {
 // without each of the given mechanisms, where some must.
 func incident(t *testing.T, story func(w *world), missing ...without) {
 	t.Helper()
+	for _, m := range missing {
+		missed |= m.off
+	}
 	t.Parallel()
 	tell := func(t *testing.T, off scheduler.Mechanisms) []string {
 		t.Helper()
@@ -82,11 +100,12 @@ type world struct {
 	mu            sync.Mutex
 	inFlight, top int // requests at all receivers, now and at most
 	shed          map[uuid.UUID]int
+	opened        map[uuid.UUID]bool // whose circuits have opened
 }
 
 func newWorld(t *testing.T, off scheduler.Mechanisms) *world {
 	t.Helper()
-	w := &world{t: t, off: off, pool: pgtest.Pool(t), shed: make(map[uuid.UUID]int)}
+	w := &world{t: t, off: off, pool: pgtest.Pool(t), shed: make(map[uuid.UUID]int), opened: make(map[uuid.UUID]bool)}
 	store := postgres.New(w.pool)
 	require.NoError(t, store.Migrate(t.Context()))
 	transport, err := webhook.NewTransport(webhook.TransportConfig{
@@ -95,7 +114,7 @@ func newWorld(t *testing.T, off scheduler.Mechanisms) *world {
 	})
 	require.NoError(t, err)
 	w.hooks, err = webhook.New(store, webhook.Config{
-		Logger: slog.New(slog.DiscardHandler), Secrets: webhook.NewKeyring(webhook.NewKey("test")), Transport: transport,
+		Logger: slog.New(openings{w}), Secrets: webhook.NewKeyring(webhook.NewKey("test")), Transport: transport,
 	})
 	require.NoError(t, err)
 	t.Cleanup(w.hooks.Close)
@@ -114,6 +133,46 @@ func (w *world) dispatch(cfg webhook.DispatcherConfig) {
 	w.end, w.ended = cancel, make(chan error, 1)
 	go func() { w.ended <- d.Run(ctx) }()
 	w.t.Cleanup(w.stop)
+}
+
+// openings takes from the log whose circuits have opened.
+type openings struct{ w *world }
+
+func (o openings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (o openings) WithAttrs([]slog.Attr) slog.Handler               { return o }
+func (o openings) WithGroup(string) slog.Handler                    { return o }
+func (o openings) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "webhook: circuit open" {
+		return nil
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		if id, ok := a.Value.Any().(uuid.UUID); ok {
+			o.w.mu.Lock()
+			o.w.opened[id] = true
+			o.w.mu.Unlock()
+		}
+		return true
+	})
+	return nil
+}
+
+// openedOf is how many of the receivers' circuits have opened.
+func (w *world) openedOf(receivers ...*receiver) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range receivers {
+		if w.opened[r.endpoint] {
+			n++
+		}
+	}
+	return n
+}
+
+// twin is another world like this one, with nothing missing, on the same machine: what
+// the machine does to one it does to both.
+func (w *world) twin() *world {
+	w.t.Helper()
+	return newWorld(w.t, 0)
 }
 
 func (w *world) stop() {
@@ -166,6 +225,9 @@ type receiver struct {
 	w        *world
 	endpoint uuid.UUID                        // the last one that it is subscribed by
 	receive  func(n int) (time.Duration, int) // n requests are at work, this one included
+	headers  http.Header                      // of each answer
+	paths    map[string]*receiver             // those that are on this one's host
+	at       string                           // its path
 
 	mu       sync.Mutex
 	arrivals []arrival
@@ -188,7 +250,21 @@ func answers(latency time.Duration) func(int) (time.Duration, int) {
 	return func(int) (time.Duration, int) { return latency, http.StatusOK }
 }
 
+// path is a receiver on the same host.
+func (r *receiver) path(path string, receive func(n int) (time.Duration, int)) *receiver {
+	p := &receiver{Server: r.Server, w: r.w, receive: receive, at: path}
+	if r.paths == nil {
+		r.paths = make(map[string]*receiver)
+	}
+	r.paths[path] = p
+	return p
+}
+
 func (r *receiver) serve(rw http.ResponseWriter, req *http.Request) {
+	if p := r.paths[req.URL.Path]; p != nil {
+		p.serve(rw, req)
+		return
+	}
 	var sent struct {
 		At time.Time `json:"at"`
 	}
@@ -212,6 +288,7 @@ func (r *receiver) serve(rw http.ResponseWriter, req *http.Request) {
 	r.w.mu.Lock()
 	r.w.inFlight--
 	r.w.mu.Unlock()
+	maps.Copy(rw.Header(), r.headers)
 	rw.WriteHeader(status)
 }
 
@@ -244,6 +321,13 @@ func (r *receiver) log(since time.Time) []arrival {
 	return list
 }
 
+// working is how many requests the receiver has now.
+func (r *receiver) working() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
+}
+
 func (r *receiver) most() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +337,7 @@ func (r *receiver) most() int {
 // endpoint subscribes a receiver to all of a tenant's events.
 func (w *world) endpoint(tenant string, r *receiver, alter ...func(*webhook.EndpointParams)) {
 	w.t.Helper()
-	p := webhook.EndpointParams{Tenant: tenant, URL: r.URL, Types: []string{"*"}}
+	p := webhook.EndpointParams{Tenant: tenant, URL: r.URL + r.at, Types: []string{"*"}}
 	for _, f := range alter {
 		f(&p)
 	}
@@ -331,6 +415,14 @@ func (w *world) eventually(what string, condition func() bool) {
 	require.Eventually(w.t, condition, 30*time.Second, 5*time.Millisecond, what)
 }
 
+// await waits for a condition, and no longer than it must. That it was not met is for
+// the story to check.
+func (w *world) await(atMost time.Duration, condition func() bool) {
+	for end := time.Now().Add(atMost); time.Now().Before(end) && !condition(); {
+		pause(w.t.Context(), 5*time.Millisecond)
+	}
+}
+
 // checkInTime checks that what was enqueued since an instant mostly arrived within
 // a second: sent events for each of the receivers.
 func (w *world) checkInTime(since time.Time, sent int, receivers ...*receiver) {
@@ -345,3 +437,24 @@ func (w *world) checkInTime(since time.Time, sent int, receivers ...*receiver) {
 	total := sent * len(receivers)
 	w.checkf(inTime*100 >= 90*total, "%d of %d events of others arrived within a second", inTime, total)
 }
+
+// firsts returns, in order, how long what was enqueued since an instant took to arrive
+// for the first time at the receivers. What has not arrived of the sent events for each
+// counts with its age at least.
+func firsts(since time.Time, sent int, receivers ...*receiver) []time.Duration {
+	var took []time.Duration
+	for _, r := range receivers {
+		n := 0
+		for _, a := range r.log(since) {
+			if a.first && !a.enqueued.Before(since) {
+				took = append(took, a.at.Sub(a.enqueued))
+				n++
+			}
+		}
+		took = append(took, slices.Repeat([]time.Duration{time.Hour}, max(0, sent-n))...)
+	}
+	slices.Sort(took)
+	return took
+}
+
+func p99(sorted []time.Duration) time.Duration { return sorted[(99*len(sorted)+99)/100-1] }
