@@ -48,6 +48,8 @@ func (h *host) attempts(clock *webhooktest.Clock, event uuid.UUID, n int) (webho
 		require.GreaterOrEqual(c, len(log), n)
 	}, 20*time.Second, time.Millisecond)
 	require.Len(h.t, log, n)
+	d, err := h.hooks.Backend().GetDelivery(h.t.Context(), webhook.AllTenants(), d.ID) // after its log
+	require.NoError(h.t, err)
 	return d, log
 }
 

@@ -124,12 +124,12 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 
 // onlyOnce keeps what may have reached an at-most-once endpoint from being sent again.
 func (r *run) onlyOnce(t *target, c *Claimed, s sent) sent {
-	if s.result.State != StatePending {
-		return s
-	}
 	a := s.result.Attempt
+	answered := a != nil && a.Status != 0 && a.Class != ClassCancelled
 	switch {
-	case a != nil && a.Status != 0 && a.Class != ClassCancelled:
+	case answered && s.result.State != StatePending:
+		return s
+	case answered:
 		if p, ok := r.retryPolicy(t).(statusRetry); ok && !p.final(a.Status) {
 			return s // the receiver says that it did nothing
 		}
