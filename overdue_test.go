@@ -53,10 +53,10 @@ func TestWhatWaitedForUsIsAttemptedAllTheSame(t *testing.T) {
 		w.answer(status(http.StatusInternalServerError))
 		w.endpoint(someURL)
 		stop := w.dispatch(seldom())
-		tried, untried := w.enqueue(paid(`{}`)), uuid.Nil
+		tried := w.enqueue(paid(`{}`))
 		time.Sleep(time.Minute)
 		stop()
-		untried = w.enqueue(paid(`{}`))
+		untried := w.enqueue(paid(`{}`))
 
 		time.Sleep(5 * 24 * time.Hour) // nobody dispatches
 		w.answer(status(http.StatusOK))
