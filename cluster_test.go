@@ -160,7 +160,7 @@ func TestAnOpenCircuitIsInherited(t *testing.T) {
 	require.EventuallyWithT(t, func(ct *assert.CollectT) {
 		list, err := h.hooks.Backend().ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: id, Limit: 1})
 		require.NoError(ct, err)
-		require.Len(ct, list, 1)
+		require.Len(ct, list.Deliveries, 1)
 	}, 10*time.Second, time.Millisecond)
 	other := newTally(t, 0)
 	h.endpoint(other.URL)
@@ -177,7 +177,7 @@ func (h *host) reaches(event uuid.UUID, state webhook.DeliveryState) {
 			Scope: webhook.AllTenants(), EventID: event, State: state, Limit: 10,
 		})
 		require.NoError(c, err)
-		require.NotEmpty(c, list)
+		require.NotEmpty(c, list.Deliveries)
 	}, 20*time.Second, 2*time.Millisecond)
 }
 
@@ -317,7 +317,7 @@ func (h *host) in(event uuid.UUID, state webhook.DeliveryState) []webhook.Delive
 		Scope: webhook.AllTenants(), EventID: event, State: state, Limit: 10,
 	})
 	require.NoError(h.t, err)
-	return list
+	return list.Deliveries
 }
 
 // faint is a store whose heartbeats may be kept from getting through.

@@ -148,9 +148,9 @@ func (w *world) delivery(event uuid.UUID) webhook.Delivery {
 func (w *world) deliveries(event uuid.UUID) []webhook.Delivery {
 	w.t.Helper()
 	synctest.Wait()
-	list, err := w.hooks.Deliveries().List(w.t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: event})
+	page, err := w.hooks.Deliveries().List(w.t.Context(), webhook.DeliveryQuery{Scope: webhook.AllTenants(), EventID: event})
 	require.NoError(w.t, err)
-	return list
+	return page.Deliveries
 }
 
 func (w *world) attempts(delivery uuid.UUID) []webhook.Attempt {

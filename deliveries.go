@@ -25,19 +25,6 @@ func (s *Deliveries) Get(ctx context.Context, scope Scope, id uuid.UUID) (Delive
 	return d, nil
 }
 
-// List returns deliveries, finished or not, newest first. For the next page set
-// p.Before to the last id of this one. A limit of zero or over 1,000 means 1,000.
-func (s *Deliveries) List(ctx context.Context, p ListDeliveriesParams) ([]Delivery, error) {
-	if p.Limit <= 0 || p.Limit > maxListLimit {
-		p.Limit = maxListLimit
-	}
-	list, err := s.core.backend.ListDeliveries(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("list deliveries: %w", err)
-	}
-	return list, nil
-}
-
 // Attempts returns a delivery's attempts in the order of their numbers.
 func (s *Deliveries) Attempts(ctx context.Context, scope Scope, id uuid.UUID) ([]Attempt, error) {
 	if _, err := s.Get(ctx, scope, id); err != nil {

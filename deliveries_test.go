@@ -278,10 +278,10 @@ func TestDeliveriesOfOthersAreNotFound(t *testing.T) {
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 	_, err = s.Replay(t.Context(), other, replayOf(event, endpoint))
 	require.ErrorIs(t, err, webhook.ErrNotFound)
-	none, err := s.List(t.Context(), webhook.ListDeliveriesParams{Scope: other})
+	none, err := s.List(t.Context(), webhook.DeliveryQuery{Scope: other})
 	require.NoError(t, err)
 	assert.Empty(t, none)
-	own, err := s.List(t.Context(), webhook.ListDeliveriesParams{Scope: acme})
+	own, err := s.List(t.Context(), webhook.DeliveryQuery{Scope: acme})
 	require.NoError(t, err)
-	assert.Equal(t, []webhook.Delivery{d}, own)
+	assert.Equal(t, webhook.DeliveryPage{Deliveries: []webhook.Delivery{d}}, own)
 }

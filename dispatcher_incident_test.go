@@ -38,7 +38,7 @@ func (h *host) listed(endpoint uuid.UUID, state webhook.DeliveryState) []webhook
 		Scope: webhook.AllTenants(), EndpointID: endpoint, State: state, Limit: 1000,
 	})
 	require.NoError(h.t, err)
-	return list
+	return list.Deliveries
 }
 
 // attemptsOf returns the attempts of an event's only delivery.
@@ -48,8 +48,8 @@ func (h *host) attemptsOf(event uuid.UUID) []webhook.Attempt {
 		Scope: webhook.AllTenants(), EventID: event, Limit: 2,
 	})
 	require.NoError(h.t, err)
-	require.Len(h.t, list, 1)
-	attempts, err := h.hooks.Backend().ListAttempts(h.t.Context(), webhook.AllTenants(), list[0].ID)
+	require.Len(h.t, list.Deliveries, 1)
+	attempts, err := h.hooks.Backend().ListAttempts(h.t.Context(), webhook.AllTenants(), list.Deliveries[0].ID)
 	require.NoError(h.t, err)
 	return attempts
 }
@@ -381,9 +381,9 @@ func TestB29RowsThatCannotBeSentDoNotStayClaimed(t *testing.T) {
 				Scope: webhook.AllTenants(), EventID: ids[tenant], Limit: 1,
 			})
 			require.NoError(c, err)
-			require.Len(c, list, 1)
-			require.Equal(c, webhook.StatePending, list[0].State, tenant)
-			require.Greater(c, time.Until(list[0].NextAttemptAt), 30*time.Second, "held, not hammered")
+			require.Len(c, list.Deliveries, 1)
+			require.Equal(c, webhook.StatePending, list.Deliveries[0].State, tenant)
+			require.Greater(c, time.Until(list.Deliveries[0].NextAttemptAt), 30*time.Second, "held, not hammered")
 		}, reasonable, time.Millisecond)
 	}
 	assert.Len(t, r.Requests(), 1, "nothing goes out unsigned")

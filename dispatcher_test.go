@@ -139,10 +139,10 @@ func (h *host) settled(event uuid.UUID, n int) []webhook.Delivery {
 	h.t.Helper()
 	var list []webhook.Delivery
 	require.EventuallyWithT(h.t, func(c *assert.CollectT) {
-		var err error
-		list, err = h.hooks.Backend().ListDeliveries(h.t.Context(), webhook.ListDeliveriesParams{
+		listing, err := h.hooks.Backend().ListDeliveries(h.t.Context(), webhook.ListDeliveriesParams{
 			Scope: webhook.AllTenants(), EventID: event, Limit: 100,
 		})
+		list = listing.Deliveries
 		require.NoError(c, err)
 		require.Len(c, list, n)
 		for _, d := range list {
@@ -379,9 +379,9 @@ func TestStoppingHandsBackWhatIsInFlight(t *testing.T) {
 
 	list, err := h.hooks.Backend().ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: id, Limit: 1})
 	require.NoError(t, err)
-	require.Len(t, list, 1)
-	assert.Equal(t, webhook.StatePending, list[0].State, "the lease was given back")
-	assert.Zero(t, list[0].Attempts, "our own stop uses up no attempt")
+	require.Len(t, list.Deliveries, 1)
+	assert.Equal(t, webhook.StatePending, list.Deliveries[0].State, "the lease was given back")
+	assert.Zero(t, list.Deliveries[0].Attempts, "our own stop uses up no attempt")
 	h.dispatch(webhook.DispatcherConfig{})
 	assert.Equal(t, webhook.StateDelivered, h.settled(id, 1)[0].State)
 }
@@ -421,10 +421,10 @@ func TestAPanicInWhatTheHostGaveHoldsTheDeliveryAndNothingElse(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		list, err := h.hooks.Backend().ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: first, Limit: 1})
 		require.NoError(c, err)
-		require.Len(c, list, 1)
-		require.Equal(c, webhook.StatePending, list[0].State)
-		require.Zero(c, list[0].Attempts)
-		require.Greater(c, time.Until(list[0].NextAttemptAt), 30*time.Second, "held, not hammered")
+		require.Len(c, list.Deliveries, 1)
+		require.Equal(c, webhook.StatePending, list.Deliveries[0].State)
+		require.Zero(c, list.Deliveries[0].Attempts)
+		require.Greater(c, time.Until(list.Deliveries[0].NextAttemptAt), 30*time.Second, "held, not hammered")
 	}, 10*time.Second, time.Millisecond)
 
 	second := h.settled(h.enqueue(paid(`{}`)), 1)[0]
@@ -468,9 +468,9 @@ func TestASecretThatCannotBeOpenedHoldsTheDelivery(t *testing.T) {
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
 		list, err := h.hooks.Backend().ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: id, Limit: 1})
 		require.NoError(c, err)
-		require.Len(c, list, 1)
-		require.Equal(c, webhook.StatePending, list[0].State)
-		require.Greater(c, time.Until(list[0].NextAttemptAt), 30*time.Second)
+		require.Len(c, list.Deliveries, 1)
+		require.Equal(c, webhook.StatePending, list.Deliveries[0].State)
+		require.Greater(c, time.Until(list.Deliveries[0].NextAttemptAt), 30*time.Second)
 	}, 10*time.Second, time.Millisecond)
 	assert.Empty(t, requests, "nothing goes out unsigned")
 }

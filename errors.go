@@ -19,6 +19,11 @@ var (
 	// another tenant; the two cannot be told apart.
 	ErrNotFound = errors.New("webhook: not found")
 
+	// ErrCursor refuses a cursor that was not made by this library, or was made for
+	// another list: of another tenant, or with another filter. It comes as an
+	// [InvalidError], so ErrInvalid matches too.
+	ErrCursor = errors.New("webhook: cursor of another list")
+
 	// ErrConflict is returned when an object was changed by someone else in the
 	// meantime. Read it again and repeat the change.
 	ErrConflict = errors.New("webhook: changed in the meantime")

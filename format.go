@@ -97,6 +97,22 @@ func (s EventStatus) LogValue() slog.Value {
 	return slog.GroupValue(append(s.attrs(), slog.Bool("fanned_out", s.FannedOut), slog.Bool("unmatched", s.Unmatched))...)
 }
 
+// Format counts the events: they are not meant for a line of text.
+func (l EventListing) Format(f fmt.State, _ rune) { write(f, l) }
+
+// LogValue counts the events, for log/slog.
+func (l EventListing) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("events", len(l.Events)), slog.Bool("more", l.More))
+}
+
+// Format counts the events: they are not meant for a line of text.
+func (p EventPage) Format(f fmt.State, _ rune) { write(f, p) }
+
+// LogValue counts the events, for log/slog.
+func (p EventPage) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("events", len(p.Events)), slog.Bool("more", p.More))
+}
+
 // Format leaves the payload out of whatever prints the delivery.
 func (c Claimed) Format(f fmt.State, _ rune) { write(f, c) }
 

@@ -32,7 +32,7 @@ var exportedStructs = map[string]any{
 	"DispatcherConfig": DispatcherConfig{}, "EgressProxy": EgressProxy{}, "Endpoint": Endpoint{},
 	"EndpointParams": EndpointParams{}, "EndpointRecord": EndpointRecord{},
 	"EndpointTLS": EndpointTLS{}, "EndpointUpdate": EndpointUpdate{}, "EnqueueResult": EnqueueResult{}, "Event": Event{},
-	"EventRecord": EventRecord{}, "EventStatus": EventStatus{}, "ExponentialRetry": ExponentialRetry{},
+	"EventListing": EventListing{}, "EventPage": EventPage{}, "EventRecord": EventRecord{}, "EventStatus": EventStatus{}, "ExponentialRetry": ExponentialRetry{},
 	"FanOutParams": FanOutParams{}, "FanOutResult": FanOutResult{}, "HealthRecord": HealthRecord{}, "HeartbeatParams": HeartbeatParams{},
 	"InvalidError": InvalidError{}, "Key": Key{}, "Lease": Lease{}, "RequestCopy": RequestCopy{}, "ListDeliveriesParams": ListDeliveriesParams{},
 	"ListEndpointsParams": ListEndpointsParams{}, "LoadHealthParams": LoadHealthParams{}, "PortRange": PortRange{},

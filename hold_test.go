@@ -41,8 +41,8 @@ func (h *host) attempts(clock *webhooktest.Clock, event uuid.UUID, n int) (webho
 		clock.Advance(100 * time.Millisecond)
 		list, err := h.hooks.Backend().ListDeliveries(h.t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: event, Limit: 1})
 		require.NoError(c, err)
-		require.Len(c, list, 1)
-		d = list[0]
+		require.Len(c, list.Deliveries, 1)
+		d = list.Deliveries[0]
 		log, err = h.hooks.Backend().ListAttempts(h.t.Context(), webhook.AllTenants(), d.ID)
 		require.NoError(c, err)
 		require.GreaterOrEqual(c, len(log), n)

@@ -68,6 +68,7 @@ type core struct {
 	clock      Clock // nil: the database's time
 	deliveries *Deliveries
 	endpoints  *Endpoints
+	events     *Events
 	health     *Health
 	log        *slog.Logger
 	limits     eventLimits
@@ -137,6 +138,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	}
 	c.deliveries = &Deliveries{core: c}
 	c.endpoints = &Endpoints{core: c}
+	c.events = &Events{core: c}
 	c.health = &Health{core: c}
 	c.replays = &Replays{core: c}
 	return c, nil
@@ -154,6 +156,9 @@ func (h *Hooks[Tx]) Deliveries() *Deliveries { return h.core.deliveries }
 
 // Health returns the service that tells how endpoints fare.
 func (h *Hooks[Tx]) Health() *Health { return h.core.health }
+
+// Events returns the service that reads events.
+func (h *Hooks[Tx]) Events() *Events { return h.core.events }
 
 // Replays returns the service that manages replay jobs.
 func (h *Hooks[Tx]) Replays() *Replays { return h.core.replays }

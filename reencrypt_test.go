@@ -179,7 +179,7 @@ func TestP02P05AMovedCiphertextIsReportedAndHoldsItsDeliveries(t *testing.T) {
 		list, err := h.store.ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: event, Limit: 10})
 		require.NoError(c, err)
 		classes := map[webhook.ErrorClass]int{}
-		for _, d := range list {
+		for _, d := range list.Deliveries {
 			classes[d.LastClass]++
 		}
 		require.Equal(c, map[webhook.ErrorClass]int{webhook.ClassInternal: 4, webhook.ClassNone: 1}, classes)

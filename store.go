@@ -472,8 +472,15 @@ type LogStore interface {
 	// GetDelivery returns a delivery, finished or not, or ErrNotFound.
 	GetDelivery(ctx context.Context, scope Scope, id uuid.UUID) (Delivery, error)
 
-	// ListDeliveries returns deliveries, finished or not, newest first by id.
-	ListDeliveries(ctx context.Context, p ListDeliveriesParams) ([]Delivery, error)
+	// ListDeliveries returns deliveries, finished or not, newest first by id. Where
+	// it would have to look at many that the filters leave out, it returns what it
+	// has found by then, even nothing, and how far it came.
+	ListDeliveries(ctx context.Context, p ListDeliveriesParams) (DeliveryListing, error)
+
+	// ListEvents returns events without their payloads. One tenant's are in the order
+	// of their sequences; those of all tenants in that of their ids. It returns less
+	// than it could under the same circumstances as ListDeliveries.
+	ListEvents(ctx context.Context, p ListEventsParams) (EventListing, error)
 
 	// ListAttempts returns a delivery's attempts in the order of their numbers, and
 	// those of one number in the order of their starts.
@@ -497,10 +504,61 @@ type ListDeliveriesParams struct {
 	EventID    uuid.UUID
 	EndpointID uuid.UUID
 	State      DeliveryState
-	Before     uuid.UUID // zero starts with the newest
-	// Limit is how many deliveries to list at most. To a store 0 or less means none;
-	// [Deliveries.List] has a default.
+	// EventType is a type, not a pattern.
+	EventType string
+	// ResourceID is that of the event. A delivery whose event is no longer stored
+	// matches none.
+	ResourceID string
+	// Status is of the latest attempt.
+	Status StatusClass
+	// From and Until are times of Delivery.CreatedAt; Until is not among them.
+	From, Until time.Time
+	Before      uuid.UUID // zero starts with the newest
+	// Limit is how many deliveries to list at most; 0 or less means none.
 	Limit int
+}
+
+// DeliveryListing is a part of the deliveries that match.
+type DeliveryListing struct {
+	Deliveries []Delivery
+	// Next, when there may be more, is what Before is to be for the next part: every
+	// match that is not before it has been listed. It is zero after the last one.
+	Next uuid.UUID
+}
+
+// ListEventsParams filters and pages through events. Zero fields do not filter, but
+// for Scope and Limit, as in [ListDeliveriesParams].
+type ListEventsParams struct {
+	Scope      Scope
+	Type       string // not a pattern
+	ResourceID string
+	// Unmatched asks for events that had no endpoint to go to.
+	Unmatched bool
+	// From and Until are times of EventRecord.CreatedAt; Until is not among them.
+	From, Until time.Time
+	// OldestFirst turns the order around. The list then ends, for now, before the first
+	// event, match or not, that was not created before SettledAt, unless that is zero.
+	OldestFirst bool
+	SettledAt   time.Time
+	// After is the Next of the part before; zero starts at the beginning of the order.
+	After EventPosition
+	// Limit is how many events to list at most; 0 or less means none.
+	Limit int
+}
+
+// EventPosition is a place in the order of events.
+type EventPosition struct {
+	Sequence int64
+	ID       uuid.UUID
+}
+
+// EventListing is a part of the events that match.
+type EventListing struct {
+	Events []EventStatus
+	// Next is where the next part begins, and after the last one what comes later,
+	// oldest first. More is false after the last one.
+	Next EventPosition
+	More bool
 }
 
 // CounterStore tells what was done for whom: per endpoint and day, for ever.

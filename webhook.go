@@ -158,6 +158,37 @@ type Delivery struct {
 	LastClass  ErrorClass
 }
 
+// StatusClass is what the status of an attempt begins with.
+type StatusClass string
+
+// The classes of status.
+const (
+	Status2xx StatusClass = "2xx"
+	Status3xx StatusClass = "3xx"
+	Status4xx StatusClass = "4xx"
+	Status5xx StatusClass = "5xx" // also what begins with a higher digit
+	// StatusNone is that of an attempt without a response, and of no attempt.
+	StatusNone StatusClass = "none"
+)
+
+// Bounds returns the first and the last status of a class; ok is false for a class that
+// does not exist.
+func (c StatusClass) Bounds() (first, last int, ok bool) {
+	switch c {
+	case Status2xx:
+		return 200, 299, true
+	case Status3xx:
+		return 300, 399, true
+	case Status4xx:
+		return 400, 499, true
+	case Status5xx:
+		return 500, 999, true
+	case StatusNone:
+		return 0, 199, true
+	}
+	return 0, 0, false
+}
+
 // ErrorClass says what kind of thing went wrong with an attempt. Empty means
 // that nothing did. Attempts of the classes cancelled, proxy and internal are in
 // the log, so that it shows why a delivery waits, but are nobody's failures: they

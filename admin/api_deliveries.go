@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -37,22 +38,35 @@ func deliveryRoutes() []route {
 }
 
 func listDeliveries(v *visit) error {
-	p, err := v.page()
+	limit, err := v.queryNumber("limit", defaultPage, 1, maxPage)
 	if err != nil {
 		return err
 	}
-	filter := webhook.ListDeliveriesParams{State: webhook.DeliveryState(v.query.Get("state")), Before: p.from, Limit: p.limit + 1}
+	filter := webhook.DeliveryQuery{State: webhook.DeliveryState(v.query.Get("state")), Cursor: v.query.Get("cursor"), Limit: limit}
 	if filter.EndpointID, err = v.queryID("endpoint_id"); err != nil {
 		return err
 	}
 	if filter.EventID, err = v.queryID("event_id"); err != nil {
 		return err
 	}
-	list, err := v.within().Deliveries(v.ctx(), filter)
+	list, err := v.deliveries(filter)
 	if err != nil {
 		return err
 	}
-	return writeList(v, p, list, func(d webhook.Delivery) uuid.UUID { return d.ID }, deliveryOf)
+	page := listShape[deliveryShape]{Items: make([]deliveryShape, len(list.Deliveries)), NextCursor: list.Next}
+	for i, d := range list.Deliveries {
+		page.Items[i] = deliveryOf(d)
+	}
+	return v.writeJSON(http.StatusOK, page)
+}
+
+// deliveries lists what the query asks for.
+func (v *visit) deliveries(q webhook.DeliveryQuery) (webhook.DeliveryPage, error) {
+	page, err := v.within().Deliveries(v.ctx(), q)
+	if errors.Is(err, webhook.ErrCursor) {
+		return webhook.DeliveryPage{}, badParameter("cursor", "is none of this list")
+	}
+	return page, err
 }
 
 func getDelivery(v *visit) error {

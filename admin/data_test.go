@@ -120,9 +120,9 @@ func (w *world) deliver(tenant string, event uuid.UUID) webhook.Delivery {
 
 func (w *world) deliveriesOf(tenant string, event uuid.UUID) []webhook.Delivery {
 	w.t.Helper()
-	list, err := w.hooks.Deliveries().List(w.t.Context(), webhook.ListDeliveriesParams{Scope: webhook.TenantScope(tenant), EventID: event})
+	page, err := w.hooks.Deliveries().List(w.t.Context(), webhook.DeliveryQuery{Scope: webhook.TenantScope(tenant), EventID: event})
 	require.NoError(w.t, err)
-	return list
+	return page.Deliveries
 }
 
 // bodyFor is a body that an operation takes, about somebody's things.

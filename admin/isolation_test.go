@@ -181,7 +181,7 @@ func (w *world) everythingOf(tenant string) string {
 	scope := webhook.TenantScope(tenant)
 	endpoints, err := w.hooks.Endpoints().List(w.t.Context(), webhook.ListEndpointsParams{Scope: scope})
 	require.NoError(w.t, err)
-	deliveries, err := w.hooks.Deliveries().List(w.t.Context(), webhook.ListDeliveriesParams{Scope: scope})
+	deliveries, err := w.hooks.Deliveries().List(w.t.Context(), webhook.DeliveryQuery{Scope: scope, Limit: 1000})
 	require.NoError(w.t, err)
 	replays, err := w.hooks.Replays().List(w.t.Context(), webhook.ListReplayJobsParams{Scope: scope})
 	require.NoError(w.t, err)

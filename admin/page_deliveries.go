@@ -54,24 +54,20 @@ func deliveriesPage(v *visit) error {
 	for name := range v.query {
 		data.Filtered = data.Filtered || name != "cursor"
 	}
-	from, err := v.readCursor()
-	if err != nil {
-		return err
-	}
-	filter := webhook.ListDeliveriesParams{State: webhook.DeliveryState(v.query.Get("state")), Before: from, Limit: defaultPage + 1}
+	filter := webhook.DeliveryQuery{State: webhook.DeliveryState(v.query.Get("state")), Cursor: v.query.Get("cursor"), Limit: defaultPage}
 	filter.EndpointID, data.EndpointError = idOfFilter(data.Endpoint)
 	filter.EventID, data.EventError = idOfFilter(data.Event)
-	var list []webhook.Delivery
+	var page webhook.DeliveryPage
+	var err error
 	if data.EndpointError == "" && data.EventError == "" {
-		if list, err = v.within().Deliveries(v.ctx(), filter); err != nil {
+		if page, err = v.deliveries(filter); err != nil {
 			return err
 		}
 	}
-	if len(list) > defaultPage {
-		list = list[:defaultPage]
-		data.Next = v.nextPage("deliveries", v.cursor(list[defaultPage-1].ID))
+	if page.Next != "" {
+		data.Next = v.nextPage("deliveries", page.Next)
 	}
-	if data.Table, err = v.deliveryTable(list, true); err != nil {
+	if data.Table, err = v.deliveryTable(page.Deliveries, true); err != nil {
 		return err
 	}
 	return v.render(http.StatusOK, "deliveries.html", "Deliveries", data)

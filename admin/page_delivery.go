@@ -115,12 +115,12 @@ func deliveryPage(v *visit) error {
 	if data.Request, err = v.requestOf(attempts); err != nil {
 		return err
 	}
-	list, err := v.view.Deliveries(v.ctx(), webhook.ListDeliveriesParams{EventID: d.EventID, Limit: 21})
+	list, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{EventID: d.EventID, Limit: 21})
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(other webhook.Delivery) bool { return other.ID == id })
-	if data.Others, err = v.deliveryTable(list, true); err != nil {
+	others := slices.DeleteFunc(list.Deliveries, func(other webhook.Delivery) bool { return other.ID == id })
+	if data.Others, err = v.deliveryTable(others, true); err != nil {
 		return err
 	}
 	return v.render(http.StatusOK, "delivery.html", d.EventType, data)
@@ -338,15 +338,12 @@ func eventPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	list, err := v.view.Deliveries(v.ctx(), webhook.ListDeliveriesParams{EventID: id, Limit: maxEventDeliveries + 1})
+	list, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{EventID: id, Limit: maxEventDeliveries})
 	if err != nil {
 		return err
 	}
-	data := eventData{Event: eventOf(e), Payload: payloadViewOf(e)}
-	if len(list) > maxEventDeliveries {
-		list, data.Truncated = list[:maxEventDeliveries], true
-	}
-	if data.Table, err = v.deliveryTable(list, true); err != nil {
+	data := eventData{Event: eventOf(e), Payload: payloadViewOf(e), Truncated: list.Next != ""}
+	if data.Table, err = v.deliveryTable(list.Deliveries, true); err != nil {
 		return err
 	}
 	narrow, ok := v.view.Within(e.Tenant)

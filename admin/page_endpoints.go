@@ -215,11 +215,11 @@ func endpointPage(v *visit) error {
 	for _, n := range notices {
 		data.Notices = append(data.Notices, noticeRow{At: n.CreatedAt, Word: noticeInWords(n)})
 	}
-	list, err := v.view.Deliveries(v.ctx(), webhook.ListDeliveriesParams{EndpointID: id, Limit: recentDeliveries})
+	list, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{EndpointID: id, Limit: recentDeliveries})
 	if err != nil {
 		return err
 	}
-	if data.Recent, err = v.deliveryTable(list, false); err != nil {
+	if data.Recent, err = v.deliveryTable(list.Deliveries, false); err != nil {
 		return err
 	}
 	return v.render(http.StatusOK, "endpoint.html", v.url(e.URL), data)

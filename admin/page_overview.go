@@ -69,18 +69,18 @@ func overviewPage(v *visit) error {
 	if err := v.addTrouble(&data); err != nil {
 		return err
 	}
-	failed, err := v.view.Deliveries(v.ctx(), webhook.ListDeliveriesParams{State: webhook.StateDead, Limit: 5})
+	failed, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{State: webhook.StateDead, Limit: 5})
 	if err != nil {
 		return err
 	}
-	if data.Failed, err = v.deliveryTable(failed, true); err != nil {
+	if data.Failed, err = v.deliveryTable(failed.Deliveries, true); err != nil {
 		return err
 	}
-	recent, err := v.view.Deliveries(v.ctx(), webhook.ListDeliveriesParams{Limit: 8})
+	recent, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{Limit: 8})
 	if err != nil {
 		return err
 	}
-	if data.Recent, err = v.deliveryTable(recent, true); err != nil {
+	if data.Recent, err = v.deliveryTable(recent.Deliveries, true); err != nil {
 		return err
 	}
 	return v.render(http.StatusOK, "overview.html", "Overview", data)

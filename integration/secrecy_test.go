@@ -210,8 +210,8 @@ func busyUse[Tx any](t *testing.T, store webhook.Store[Tx], inTx func(context.Co
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
 			list, err := store.ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: all, EventID: e.EventID, Limit: 100})
 			require.NoError(c, err)
-			require.Len(c, list, 6)
-			for _, d := range list {
+			require.Len(c, list.Deliveries, 6)
+			for _, d := range list.Deliveries {
 				require.True(c, d.State.Final(), "%s after %d attempts, %s", d.State, d.Attempts, d.LastClass)
 			}
 		}, 30*time.Second, 20*time.Millisecond)

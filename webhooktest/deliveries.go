@@ -48,9 +48,13 @@ type loggedAttempt struct {
 
 // insertDelivery writes a run of an event to an endpoint. The lock is held.
 func (s *Store) insertDelivery(e *event, endpointID uuid.UUID, ordering webhook.Ordering, run int, lane webhook.Lane, now time.Time) uuid.UUID {
+	ids, err := s.ids.New(now, 1)
+	if err != nil {
+		panic("webhooktest: making an id: " + err.Error())
+	}
 	d := &delivery{
 		Delivery: webhook.Delivery{
-			ID:            uuid.Must(uuid.NewV7()),
+			ID:            ids[0],
 			EventID:       e.ID,
 			EndpointID:    endpointID,
 			Run:           run,

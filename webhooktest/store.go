@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/timeid"
 )
 
 // ErrTxDone is returned when a transaction is used after it has ended.
@@ -46,6 +47,7 @@ type Store struct {
 	duties     map[string]duty
 	fares      fares
 	orderHolds map[webhook.OrderKey]time.Time // keys whose turn goes to nobody until then
+	ids        timeid.Generator               // of deliveries
 }
 
 var (

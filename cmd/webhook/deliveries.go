@@ -91,18 +91,18 @@ func outcome(status int, class webhook.ErrorClass) string {
 
 func (a *app) deliveriesListCommand() *cobra.Command {
 	var tenant tenantFlag
-	var event, endpoint, state, before string
-	p := webhook.ListDeliveriesParams{}
+	var event, endpoint, state string
+	q := webhook.DeliveryQuery{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List deliveries, newest first",
 		Args:  args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.Scope, p.State = tenant.scope(), webhook.DeliveryState(state)
+			q.Scope, q.State = tenant.scope(), webhook.DeliveryState(state)
 			for _, f := range []struct {
 				flag, text string
 				id         *uuid.UUID
-			}{{"--event", event, &p.EventID}, {"--endpoint", endpoint, &p.EndpointID}, {"--before", before, &p.Before}} {
+			}{{"--event", event, &q.EventID}, {"--endpoint", endpoint, &q.EndpointID}} {
 				if f.text == "" {
 					continue
 				}
@@ -113,11 +113,14 @@ func (a *app) deliveriesListCommand() *cobra.Command {
 				*f.id = id
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				list, err := db.hooks.Deliveries().List(ctx, p)
+				page, err := db.hooks.Deliveries().List(ctx, q)
 				if err != nil {
 					return err
 				}
-				return a.printDeliveries(list)
+				if page.Next != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "There may be more: go on with --cursor", page.Next)
+				}
+				return a.printDeliveries(page.Deliveries)
 			})
 		},
 	}
@@ -126,8 +129,8 @@ func (a *app) deliveriesListCommand() *cobra.Command {
 	f.StringVar(&event, "event", "", "only of this event")
 	f.StringVar(&endpoint, "endpoint", "", "only to this endpoint")
 	f.StringVar(&state, "state", "", "only those that are pending, in_flight, delivered, dead, cancelled or shed")
-	f.StringVar(&before, "before", "", "the id before which to go on")
-	f.IntVar(&p.Limit, "limit", 50, "how many to list at most, up to 1,000")
+	f.StringVar(&q.Cursor, "cursor", "", "where to go on, as told after a page that was not the last")
+	f.IntVar(&q.Limit, "limit", 50, "how many to list at most, up to 1,000")
 	return cmd
 }
 

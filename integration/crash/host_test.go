@@ -226,11 +226,11 @@ func (h *host) unfinished(ctx context.Context) ([]webhook.Delivery, error) {
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, page...)
-			if len(page) < p.Limit {
+			all = append(all, page.Deliveries...)
+			if page.Next == uuid.Nil {
 				break
 			}
-			p.Before = page[len(page)-1].ID
+			p.Before = page.Next
 		}
 	}
 	return all, nil

@@ -38,8 +38,9 @@ func TestAReplayJobSurvivesItsDispatchers(t *testing.T) {
 			scope := webhook.TenantScope(w.tenants[0])
 
 			var clicked [2]webhook.Delivery
-			dead, err := w.host.deliveries.List(ctx, webhook.ListDeliveriesParams{Scope: scope, State: webhook.StateDead})
+			page, err := w.host.deliveries.List(ctx, webhook.DeliveryQuery{Scope: scope, State: webhook.StateDead, Limit: 1000})
 			require.NoError(t, err)
+			dead := page.Deliveries
 			require.Len(t, dead, events)
 			for i := range clicked {
 				clicked[i], err = w.host.deliveries.RetryNow(ctx, scope, dead[0].ID)
@@ -76,8 +77,9 @@ func TestAReplayJobSurvivesItsDispatchers(t *testing.T) {
 			assert.Len(t, again, events)
 			for _, d := range dead {
 				assert.Equal(t, 1, again[d.EventID], "replays of an event")
-				runs, err := w.host.deliveries.List(ctx, webhook.ListDeliveriesParams{Scope: scope, EventID: d.EventID})
+				page, err := w.host.deliveries.List(ctx, webhook.DeliveryQuery{Scope: scope, EventID: d.EventID})
 				require.NoError(t, err)
+				runs := page.Deliveries
 				require.Len(t, runs, 2)
 				assert.Equal(t, d, runs[1], "the first run stays as it was")
 				assert.Equal(t, [2]any{webhook.StateDelivered, 1}, [2]any{runs[0].State, runs[0].Run})

@@ -484,10 +484,11 @@ func (w *world) describeLeft() {
 // deliveries returns an event's deliveries and their attempts.
 func (w *world) deliveries(ctx context.Context, event uuid.UUID) (d []webhook.Delivery, attempts [][]webhook.Attempt) {
 	w.t.Helper()
-	d, err := w.host.backend.ListDeliveries(ctx, webhook.ListDeliveriesParams{
+	page, err := w.host.backend.ListDeliveries(ctx, webhook.ListDeliveriesParams{
 		Scope: webhook.AllTenants(), EventID: event, Limit: 10,
 	})
 	require.NoError(w.t, err)
+	d = page.Deliveries
 	for i := range d {
 		list, err := w.host.backend.ListAttempts(ctx, webhook.AllTenants(), d[i].ID)
 		require.NoError(w.t, err)

@@ -248,7 +248,7 @@ var (
 	scan = regexp.MustCompile(`^SCAN (\S+)`)
 	// What may be scanned: things made by the statement itself, which the limit
 	// of the statement bounds, and the schema.
-	small = regexp.MustCompile(`^(\(subquery-\d+\)|e|due|CONSTANT|sqlite_master|\d+ CONSTANT|\d+-ROW)$`)
+	small = regexp.MustCompile(`^(\(subquery-\d+\)|e|due|ended|walk|CONSTANT|sqlite_master|\d+ CONSTANT|\d+-ROW)$`)
 )
 
 // The statements of the store, all of which are explained, do not read a table

@@ -147,7 +147,7 @@ func (s *core) startRun(ctx context.Context, tx conn, p webhook.StartRunParams) 
 	if err != nil {
 		return uuid.Nil, false, err
 	}
-	ids, err := newIDs(1)
+	ids, err := s.ids.New(p.Now, 1)
 	if err != nil {
 		return uuid.Nil, false, err
 	}
@@ -228,16 +228,4 @@ func (s *core) insertRuns(ctx context.Context, tx conn, now time.Time, to replay
 	}
 	_, err = s.releaseKeys(ctx, tx, now, keys)
 	return n, err
-}
-
-func newIDs(n int) ([]uuid.UUID, error) {
-	ids := make([]uuid.UUID, n)
-	for i := range ids {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return nil, err
-		}
-		ids[i] = id
-	}
-	return ids, nil
 }

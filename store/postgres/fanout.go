@@ -282,13 +282,13 @@ func match(entries []outboxEntry, p webhook.FanOutParams, shed map[uuid.UUID]boo
 const moved = math.MinInt64
 
 func (s *core) write(ctx context.Context, tx conn, now time.Time, out fanOutWrites) error {
-	if err := s.insert(ctx, tx, &s.sql.insertDeliveries, &out.pending, micros(now)); err != nil {
+	if err := s.insert(ctx, tx, &s.sql.insertDeliveries, now, &out.pending, micros(now)); err != nil {
 		return err
 	}
-	if err := s.insert(ctx, tx, &s.sql.insertShed, &out.shed, micros(now), webhook.ReasonShed); err != nil {
+	if err := s.insert(ctx, tx, &s.sql.insertShed, now, &out.shed, micros(now), webhook.ReasonShed); err != nil {
 		return err
 	}
-	if err := s.insert(ctx, tx, &s.sql.insertOrdered, &out.ordered.deliveries, micros(now),
+	if err := s.insert(ctx, tx, &s.sql.insertOrdered, now, &out.ordered.deliveries, micros(now),
 		s.db.texts(out.ordered.keys), s.db.int64s(out.ordered.seqs)); err != nil {
 		return err
 	}
@@ -330,12 +330,12 @@ func (d *orderedDeliveries) add(e *webhook.EventRecord, endpoint uuid.UUID, key 
 }
 
 // insert writes deliveries, if there are any.
-func (s *core) insert(ctx context.Context, tx conn, q *statement, d *deliveries, more ...any) error {
+func (s *core) insert(ctx context.Context, tx conn, q *statement, now time.Time, d *deliveries, more ...any) error {
 	n := len(d.events)
 	if n == 0 {
 		return nil
 	}
-	ids, err := newIDs(n)
+	ids, err := s.ids.New(now, n)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -123,120 +121,6 @@ func (s *core) collectDeliveries(ctx context.Context, q *statement, args ...any)
 		return err
 	}, args...)
 	return all, err
-}
-
-// ListDeliveries implements [webhook.LogStore].
-func (s *core) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
-	if p.Limit <= 0 {
-		return nil, nil
-	}
-	q, args, err := s.listDeliveries(ctx, p)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: listing deliveries: %w", err)
-	}
-	found, err := s.collectDeliveries(ctx, &q, args...)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: listing deliveries: %w", err)
-	}
-	return found, nil
-}
-
-// fewEndpoints is up to how many endpoints of a tenant are looked at one by one.
-// A tenant with more of them is so large a part of the whole that reading the
-// newest deliveries of all, and keeping its own, finds them soon.
-const fewEndpoints = 200
-
-// listDeliveries builds the list's statement: one branch for each table that may
-// hold what is wanted, each of them newest first and limited, so that none reads
-// more than a page. They ride on the tables' indexes by id, by event, or by
-// endpoint and id; the unfinished ones of an endpoint on delivery_claim_idx or
-// delivery_pkey, whichever finds them sooner.
-func (s *core) listDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) (statement, []any, error) {
-	var args []any
-	parameter := func(value any, as string) string {
-		args = append(args, value)
-		return fmt.Sprintf("$%d::%s", len(args), as)
-	}
-	limit := parameter(p.Limit, "integer")
-
-	var where []string
-	if p.EventID != uuid.Nil {
-		where = append(where, "d.event_id = "+parameter(s.db.id(p.EventID), "uuid"))
-	}
-	if p.EndpointID != uuid.Nil {
-		where = append(where, "d.endpoint_id = "+parameter(s.db.id(p.EndpointID), "uuid"))
-	}
-	if p.Before != uuid.Nil {
-		where = append(where, "d.id < "+parameter(s.db.id(p.Before), "uuid"))
-	}
-	each := ""
-	if tenant, limited := p.Scope.Tenant(); limited {
-		where = append(where, "d.tenant = "+parameter(tenant, "text"))
-		if p.EventID == uuid.Nil && p.EndpointID == uuid.Nil {
-			endpoints, err := s.tenantEndpoints(ctx, tenant)
-			if err != nil {
-				return statement{}, nil, err
-			}
-			if len(endpoints) <= fewEndpoints {
-				each = parameter(s.db.uuids(endpoints), "uuid[]")
-			}
-		}
-	}
-
-	var branches []string
-	branch := func(columns, table, filter string) {
-		conditions := where
-		if filter != "" {
-			conditions = append(slices.Clip(conditions), filter)
-		}
-		if each != "" {
-			conditions = append(slices.Clip(conditions), "d.endpoint_id = o.id")
-		}
-		b := "SELECT" + columns + " FROM " + quote(s.config.Schema) + "." + table + " d"
-		if len(conditions) > 0 {
-			b += "\n    WHERE " + strings.Join(conditions, " AND ")
-		}
-		if p.EventID != uuid.Nil {
-			// All of an event's deliveries are found first: the planner likes to
-			// look for them among the newest of all, in order.
-			b = "SELECT * FROM (" + b + " OFFSET 0) d"
-		}
-		b += "\n    ORDER BY d.id DESC LIMIT " + limit
-		if each != "" {
-			b = "SELECT d.* FROM unnest(" + each + ") AS o (id) CROSS JOIN LATERAL (" + b + ") d"
-		}
-		branches = append(branches, "("+b+")")
-	}
-	switch p.State {
-	case "":
-		branch(pendingColumns, "delivery", "")
-		branch(deliveredColumns, "delivery_log", "")
-		branch(deadColumns, "delivery_dead", "")
-	case webhook.StatePending:
-		branch(pendingColumns, "delivery", "d.lease_token IS NULL")
-	case webhook.StateInFlight:
-		branch(pendingColumns, "delivery", "d.lease_token IS NOT NULL")
-	case webhook.StateDelivered:
-		branch(deliveredColumns, "delivery_log", "")
-	case webhook.StateDead, webhook.StateCancelled, webhook.StateShed:
-		branch(deadColumns, "delivery_dead", "d.state = "+parameter(string(p.State), "text"))
-	default:
-		return statement{}, nil, &webhook.InvalidError{Field: "ListDeliveriesParams.State", Problem: "is not a delivery's state"}
-	}
-
-	text := "SELECT * FROM (\n    " + strings.Join(branches, "\n    UNION ALL\n    ") + "\n) d\nORDER BY d.id DESC LIMIT " + limit
-	return statement{text: text, replan: true}, args, nil
-}
-
-// tenantEndpoints returns a tenant's endpoints, deleted ones included, or just
-// more than fewEndpoints of them. It rides on endpoint_tenant_idx.
-func (s *core) tenantEndpoints(ctx context.Context, tenant string) ([]uuid.UUID, error) {
-	q := statement{
-		text: "SELECT id FROM " + quote(s.config.Schema) + ".endpoint\n" +
-			"WHERE tenant = $1::text ORDER BY id LIMIT $2::integer",
-		replan: true,
-	}
-	return s.collectIDs(ctx, s.db, &q, tenant, fewEndpoints+1)
 }
 
 // ListAttempts implements [webhook.LogStore].

@@ -234,8 +234,8 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 
 	some, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), State: webhook.StateDelivered, Limit: 1})
 	require.NoError(t, err)
-	require.Len(t, some, 1)
-	d := some[0]
+	require.Len(t, some.Deliveries, 1)
+	d := some.Deliveries[0]
 	check("GetEvent", 1, func() error { _, err := store.GetEvent(ctx, webhook.AllTenants(), d.EventID); return err })
 	check("GetDelivery", 10, func() error { _, err := store.GetDelivery(ctx, webhook.AllTenants(), d.ID); return err })
 	check("ListAttempts", 10, func() error {
@@ -252,7 +252,7 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 		{"an event's", 100, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: d.EventID}},
 		{"an endpoint's", 1000, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: ids[7]}},
 		{"an endpoint's dead", 1000, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: ids[7], State: webhook.StateDead}},
-		{"a parked endpoint's pending", 1000, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: parked, State: webhook.StatePending}},
+		{"a parked endpoint's pending", 5001, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: parked, State: webhook.StatePending}},
 		{"a tenant's", 20_000, webhook.ListDeliveriesParams{Scope: webhook.TenantScope("tenant 5")}},
 		{"delivered", 20 * 20, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), State: webhook.StateDelivered}},
 	} {
@@ -263,14 +263,14 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 	now := d.FinishedAt.AddDate(1, 0, 0)
 	waiting, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: parked, State: webhook.StatePending, Limit: 1})
 	require.NoError(t, err)
-	require.Len(t, waiting, 1)
+	require.Len(t, waiting.Deliveries, 1)
 	check("HastenDelivery", 10, func() error {
-		hastened, err := store.HastenDelivery(ctx, webhook.HastenDeliveryParams{Now: now, Scope: webhook.AllTenants(), DeliveryID: waiting[0].ID})
+		hastened, err := store.HastenDelivery(ctx, webhook.HastenDeliveryParams{Now: now, Scope: webhook.AllTenants(), DeliveryID: waiting.Deliveries[0].ID})
 		assert.True(t, hastened)
 		return err
 	})
 	check("CancelDelivery", 10, func() error {
-		cancelled, err := store.CancelDelivery(ctx, webhook.CancelDeliveryParams{Now: now, Scope: webhook.AllTenants(), DeliveryID: waiting[0].ID})
+		cancelled, err := store.CancelDelivery(ctx, webhook.CancelDeliveryParams{Now: now, Scope: webhook.AllTenants(), DeliveryID: waiting.Deliveries[0].ID})
 		assert.True(t, cancelled)
 		return err
 	})
@@ -282,9 +282,9 @@ func runAdmin(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, plans *pl
 			return err
 		})
 	}
-	dead, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: d.EndpointID, State: webhook.StateDead, Limit: 2})
+	page, err := store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: d.EndpointID, State: webhook.StateDead, Limit: 2})
 	require.NoError(t, err)
-	dead = slices.DeleteFunc(dead, func(gone webhook.Delivery) bool { return gone.EventID == d.EventID }) // it has a run
+	dead := slices.DeleteFunc(page.Deliveries, func(gone webhook.Delivery) bool { return gone.EventID == d.EventID }) // it has a run
 	if len(dead) > 0 {
 		gone := dead[0].EventID
 		exec(t, pool, `DELETE FROM webhook.event WHERE id = $1`, gone)

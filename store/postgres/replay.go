@@ -373,7 +373,7 @@ func (s *core) advanceReplayJob(ctx context.Context, tx conn, p webhook.AdvanceR
 		if err != nil {
 			return 0, err
 		}
-		ids, err := newIDs(len(p.Events))
+		ids, err := s.ids.New(p.Now, len(p.Events))
 		if err != nil {
 			return 0, err
 		}

@@ -178,7 +178,7 @@ func TestAttemptsThatAreCopiedAreThereOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, dead, 20)
 	requireTwoEach := func() {
-		for _, d := range dead {
+		for _, d := range dead.Deliveries {
 			attempts, err := store.ListAttempts(t.Context(), webhook.TenantScope("acme"), d.ID)
 			require.NoError(t, err)
 			require.Len(t, attempts, 2)

@@ -22,6 +22,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/timeid"
 )
 
 var (
@@ -174,6 +175,7 @@ type core struct {
 	sql        statements
 	partitions *partitionKeeper
 	fanOutRate *fanOutRate
+	ids        *timeid.Generator // of deliveries
 }
 
 func newCore(db database, config Config) (core, error) {
@@ -193,6 +195,7 @@ func newCore(db database, config Config) (core, error) {
 		sql:        sql,
 		partitions: newPartitionKeeper(),
 		fanOutRate: new(fanOutRate),
+		ids:        new(timeid.Generator),
 	}, nil
 }
 

@@ -171,12 +171,14 @@ func (s *Store) startRun(ctx context.Context, c *sql.Conn, to replayTarget, p we
 	if !errors.Is(err, sql.ErrNoRows) {
 		return id, false, err
 	}
-	if id, err = uuid.NewV7(); err != nil {
+	ids, err := s.ids.New(p.Now, 1)
+	if err != nil {
 		return uuid.Nil, false, fmt.Errorf("making a delivery id: %w", err)
 	}
 	if _, err := c.ExecContext(ctx, s.sql(updateReplayed), seq, blob(p.EndpointID)); err != nil {
 		return uuid.Nil, false, err
 	}
+	id = ids[0]
 	due := micros(p.Now)
 	lane, order := webhook.LaneReplay, any(nil)
 	key, ordered := to.ordering.Key(&e)

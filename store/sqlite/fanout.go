@@ -308,24 +308,24 @@ func (f *fanOut) moveBehind(ctx context.Context, entry outboxEntry) (bool, error
 
 func (f *fanOut) deliver(ctx context.Context, c *sql.Conn, event *webhook.EventRecord) error {
 	due := micros(f.p.Now)
-	for _, endpoint := range f.ids {
-		id, err := uuid.NewV7()
-		if err != nil {
-			return fmt.Errorf("making a delivery id: %w", err)
-		}
+	ids, err := f.s.ids.New(f.p.Now, len(f.ids))
+	if err != nil {
+		return fmt.Errorf("making delivery ids: %w", err)
+	}
+	for i, endpoint := range f.ids {
 		if f.shedding[endpoint] {
-			if err := f.shed(ctx, c, id, event, endpoint); err != nil {
+			if err := f.shed(ctx, c, ids[i], event, endpoint); err != nil {
 				return err
 			}
 			continue
 		}
 		if key, ok := f.p.Matcher.Ordering(endpoint).Key(event); ok {
-			if err := f.deliverOrdered(ctx, c, id, event, webhook.OrderKey{EndpointID: endpoint, Key: key}); err != nil {
+			if err := f.deliverOrdered(ctx, c, ids[i], event, webhook.OrderKey{EndpointID: endpoint, Key: key}); err != nil {
 				return err
 			}
 			continue
 		}
-		f.pending = append(f.pending, blob(id), event.Sequence, blob(event.ID), blob(endpoint),
+		f.pending = append(f.pending, blob(ids[i]), event.Sequence, blob(event.ID), blob(endpoint),
 			event.Tenant, event.Type, due, due)
 		f.endpoints[endpoint] = struct{}{}
 		f.result.Deliveries++

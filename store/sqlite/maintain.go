@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"encoding/binary"
 	"errors"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/timeid"
 )
 
 const (
@@ -86,7 +86,7 @@ func (s *Store) removeDeliveries(ctx context.Context, doing string, find, remove
 		err := s.read(ctx, doing, func(ctx context.Context) error {
 			old = nil
 			seen, last := 0, after
-			rows, err := s.db.QueryContext(ctx, s.sql(find), blob(after), blob(firstID(before)), lookedAt)
+			rows, err := s.db.QueryContext(ctx, s.sql(find), blob(after), blob(timeid.End(before)), lookedAt)
 			err = scanAll(rows, err, func(rows *sql.Rows) error {
 				var finishedAt int64
 				err := rows.Scan(&last, &finishedAt)
@@ -205,15 +205,6 @@ func (s *Store) removeInBatches(ctx context.Context, doing string, n int, querie
 		}
 	}
 	return nil
-}
-
-// firstID is the least id (UUID version 7) that may have been made at a time.
-func firstID(at time.Time) uuid.UUID {
-	var id uuid.UUID
-	var stamp [8]byte
-	binary.BigEndian.PutUint64(stamp[:], uint64(max(at.UnixMilli(), 0)))
-	copy(id[:6], stamp[2:])
-	return id
 }
 
 // Rides on the primary key of duty.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/internal/migration"
+	"github.com/outhook/webhook/internal/timeid"
 )
 
 // Config are the options of a [Store]. The zero Config is ready to use.
@@ -50,6 +51,7 @@ type Store struct {
 	queries sync.Map // query -> string: with the prefix put in
 
 	writer writer
+	ids    timeid.Generator // of deliveries
 }
 
 var (

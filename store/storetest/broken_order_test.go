@@ -57,10 +57,10 @@ func eachDelivery(change func(*webhook.Delivery)) func(*store) {
 			change(&d)
 			return d, err
 		}
-		s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
+		s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) (webhook.DeliveryListing, error) {
 			list, err := s.Store.ListDeliveries(ctx, p)
-			for i := range list {
-				change(&list[i])
+			for i := range list.Deliveries {
+				change(&list.Deliveries[i])
 			}
 			return list, err
 		}

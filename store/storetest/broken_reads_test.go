@@ -251,10 +251,10 @@ func brokenLog() []broken {
 			return all
 		}), []string{"deliveries are listed newest first, finished or not"}},
 		{"skips a delivery between pages", func(s *store) {
-			s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
+			s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) (webhook.DeliveryListing, error) {
 				page, err := s.Store.ListDeliveries(ctx, p)
-				if p.Before != uuid.Nil && len(page) > 0 {
-					page = page[1:]
+				if p.Before != uuid.Nil && len(page.Deliveries) > 0 {
+					page.Deliveries = page.Deliveries[1:]
 				}
 				return page, err
 			}
@@ -320,9 +320,83 @@ func brokenLog() []broken {
 	}
 }
 
+func brokenLists() []broken {
+	const filters = "deliveries are filtered by type, status and resource"
+	const times = "deliveries are filtered by the time at which they were made"
+	const events = "events are listed within their scope, in both directions, in pages"
+	const eventFilters = "events are filtered, and tell how far they have come"
+	const settled = "events that are not settled are waited for"
+	return []broken{
+		{"does not filter by type", listParams(func(p *webhook.ListDeliveriesParams) { p.EventType = "" }), []string{filters}},
+		{"does not filter by status", listParams(func(p *webhook.ListDeliveriesParams) { p.Status = "" }), []string{filters}},
+		{"takes no answer for any", listParams(func(p *webhook.ListDeliveriesParams) {
+			if p.Status == webhook.StatusNone {
+				p.Status = ""
+			}
+		}), []string{filters}},
+		{"does not filter an endpoint's by resource", listParams(func(p *webhook.ListDeliveriesParams) {
+			if p.EndpointID != uuid.Nil {
+				p.ResourceID = ""
+			}
+		}), []string{filters}},
+		{"takes the end of a time for a part of it", listParams(func(p *webhook.ListDeliveriesParams) {
+			if !p.Until.IsZero() {
+				p.Until = p.Until.Add(time.Microsecond)
+			}
+		}), []string{times}},
+		{"does not filter by when a time began", listParams(func(p *webhook.ListDeliveriesParams) { p.From = time.Time{} }), []string{times}},
+		{"does not say that there are more", func(s *store) {
+			s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) (webhook.DeliveryListing, error) {
+				listing, err := s.Store.ListDeliveries(ctx, p)
+				listing.Next = uuid.Nil
+				return listing, err
+			}
+		}, []string{filters, "deliveries are listed in pages without gaps or doubles"}},
+		{"lists events for every tenant", eventParams(func(p *webhook.ListEventsParams) { p.Scope = webhook.AllTenants() }), []string{events}},
+		{"lists events newest first only", eventParams(func(p *webhook.ListEventsParams) { p.OldestFirst = false }), []string{events}},
+		{"skips an event between pages", func(s *store) {
+			s.listEvents = func(ctx context.Context, p webhook.ListEventsParams) (webhook.EventListing, error) {
+				listing, err := s.Store.ListEvents(ctx, p)
+				if p.After != (webhook.EventPosition{}) && len(listing.Events) > 0 {
+					listing.Events = listing.Events[1:]
+				}
+				return listing, err
+			}
+		}, []string{events}},
+		{"does not filter events by type", eventParams(func(p *webhook.ListEventsParams) { p.Type = "" }), []string{eventFilters}},
+		{"does not filter events by resource", eventParams(func(p *webhook.ListEventsParams) { p.ResourceID = "" }), []string{eventFilters}},
+		{"takes every event for unmatched", eventParams(func(p *webhook.ListEventsParams) { p.Unmatched = false }), []string{eventFilters}},
+		{"lists events with their payloads", func(s *store) {
+			s.listEvents = func(ctx context.Context, p webhook.ListEventsParams) (webhook.EventListing, error) {
+				listing, err := s.Store.ListEvents(ctx, p)
+				for i, e := range listing.Events {
+					full, _ := s.Store.GetEvent(ctx, webhook.AllTenants(), e.ID)
+					listing.Events[i] = full
+				}
+				return listing, err
+			}
+		}, []string{eventFilters}},
+		{"lists events before they are settled", eventParams(func(p *webhook.ListEventsParams) { p.SettledAt = time.Time{} }), []string{settled}},
+		{"passes by events that are not settled", eventParams(func(p *webhook.ListEventsParams) {
+			if p.OldestFirst {
+				p.Until, p.SettledAt = p.SettledAt, time.Time{}
+			}
+		}), []string{settled}},
+	}
+}
+
+func eventParams(change func(*webhook.ListEventsParams)) func(*store) {
+	return func(s *store) {
+		s.listEvents = func(ctx context.Context, p webhook.ListEventsParams) (webhook.EventListing, error) {
+			change(&p)
+			return s.Store.ListEvents(ctx, p)
+		}
+	}
+}
+
 func listParams(change func(*webhook.ListDeliveriesParams)) func(*store) {
 	return func(s *store) {
-		s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
+		s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) (webhook.DeliveryListing, error) {
 			change(&p)
 			return s.Store.ListDeliveries(ctx, p)
 		}
@@ -331,9 +405,10 @@ func listParams(change func(*webhook.ListDeliveriesParams)) func(*store) {
 
 func listed(change func([]webhook.Delivery) []webhook.Delivery) func(*store) {
 	return func(s *store) {
-		s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
+		s.listDeliveries = func(ctx context.Context, p webhook.ListDeliveriesParams) (webhook.DeliveryListing, error) {
 			found, err := s.Store.ListDeliveries(ctx, p)
-			return change(found), err
+			found.Deliveries = change(found.Deliveries)
+			return found, err
 		}
 	}
 }

@@ -138,7 +138,7 @@ func brokenReplayScans() []broken {
 				page, err := s.Store.FinishedDeliveries(ctx, p)
 				all, _ := s.Store.ListDeliveries(ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: p.EndpointID, Limit: plenty})
 				page.Candidates = nil
-				for _, d := range all {
+				for _, d := range all.Deliveries {
 					if slices.Contains(p.States, d.State) {
 						page.Candidates = append(page.Candidates, webhook.ReplayCandidate{Cursor: d.ID, State: d.State})
 					}

@@ -56,7 +56,8 @@ type store struct {
 	changedEndpoints   func(context.Context, int64, int) ([]webhook.EndpointRecord, int64, error)
 	getEvent           func(context.Context, webhook.Scope, uuid.UUID) (webhook.EventStatus, error)
 	getDelivery        func(context.Context, webhook.Scope, uuid.UUID) (webhook.Delivery, error)
-	listDeliveries     func(context.Context, webhook.ListDeliveriesParams) ([]webhook.Delivery, error)
+	listDeliveries     func(context.Context, webhook.ListDeliveriesParams) (webhook.DeliveryListing, error)
+	listEvents         func(context.Context, webhook.ListEventsParams) (webhook.EventListing, error)
 	listAttempts       func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
 	heartbeat          func(context.Context, webhook.HeartbeatParams) ([]uuid.UUID, error)
 	leave              func(context.Context, uuid.UUID) error
@@ -85,7 +86,7 @@ func newStore() *store {
 		finishedDeliveries: m.FinishedDeliveries, storedEvents: m.StoredEvents, takeReplayJob: m.TakeReplayJob, advanceReplayJob: m.AdvanceReplayJob,
 		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
 		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
-		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listAttempts: m.ListAttempts,
+		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listEvents: m.ListEvents, listAttempts: m.ListAttempts,
 		heartbeat: m.Heartbeat, leave: m.Leave, saveHealth: m.SaveHealth, loadHealth: m.LoadHealth, takeProbes: m.TakeProbes,
 		listCounters: m.ListCounters, maintain: m.Maintain, takeDuty: m.TakeDuty,
 		now: m.Now, checkSchema: m.CheckSchema, notify: m.Notify, listen: m.Listen,
@@ -232,8 +233,12 @@ func (s *store) TakeProbes(ctx context.Context, p webhook.TakeProbesParams) (map
 	return s.takeProbes(ctx, p)
 }
 
-func (s *store) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
+func (s *store) ListDeliveries(ctx context.Context, p webhook.ListDeliveriesParams) (webhook.DeliveryListing, error) {
 	return s.listDeliveries(ctx, p)
+}
+
+func (s *store) ListEvents(ctx context.Context, p webhook.ListEventsParams) (webhook.EventListing, error) {
+	return s.listEvents(ctx, p)
 }
 
 func (s *store) ListAttempts(ctx context.Context, scope webhook.Scope, id uuid.UUID) ([]webhook.Attempt, error) {
@@ -287,7 +292,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenCluster(), brokenShedding(), brokenVitals(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenLists(), brokenCluster(), brokenShedding(), brokenVitals(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

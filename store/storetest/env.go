@@ -470,11 +470,11 @@ func (e *env[Tx]) list(p webhook.ListDeliveriesParams) []webhook.Delivery {
 	for {
 		page, err := e.store.ListDeliveries(e.ctx, p)
 		e.must(err, "list deliveries")
-		all = append(all, page...)
-		if len(page) < p.Limit {
+		all = append(all, page.Deliveries...)
+		if page.Next == uuid.Nil {
 			return all
 		}
-		p.Before = page[len(page)-1].ID
+		p.Before = page.Next
 	}
 }
 

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -80,7 +81,7 @@ func logTests[Tx any]() []test[Tx] {
 			for _, limit := range []int{0, -1} {
 				none, err := e.store.ListDeliveries(e.ctx, webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), Limit: limit})
 				e.must(err, "list no deliveries")
-				e.equal(0, len(none), "deliveries in a page of none")
+				e.equal(0, len(none.Deliveries), "deliveries in a page of none")
 			}
 		}},
 		{name: "deliveries are filtered by scope, event, endpoint and state", run: func(e *env[Tx]) {
@@ -113,6 +114,226 @@ func logTests[Tx any]() []test[Tx] {
 			}
 		}},
 	}
+}
+
+func listTests[Tx any]() []test[Tx] {
+	return []test[Tx]{
+		{name: "deliveries are filtered by type, status and resource", run: func(e *env[Tx]) {
+			e.endpoint("acme", "*")
+			failing := e.endpoint("acme", "*")
+			e.endpoint("other", "*")
+			var events []webhook.EventRecord
+			for i, tenant := range []string{"acme", "acme", "acme", "acme", "other", "other"} {
+				event := e.event(tenant, []string{"order.created", "order.paid"}[i%2])
+				event.ResourceID = []string{"", "or_1", "or_2"}[i%3]
+				events = append(events, event)
+			}
+			e.enqueue(events...)
+			e.fanOut()
+			for i, held := range e.claim(e.now, oldest(failing, webhook.LaneFirst, plenty)) {
+				result := retry(held, e.now, e.at(time.Hour))
+				if i%2 == 0 {
+					result = dead(held, e.now, "gone")
+				}
+				result.Attempt.Status = []int{503, 404, 0, 302}[i]
+				e.record(e.now, result)
+			}
+			all := e.list(webhook.ListDeliveriesParams{Scope: webhook.AllTenants()})
+			e.equal(10, len(all), "deliveries")
+			resources := map[uuid.UUID]string{}
+			for _, event := range events {
+				resources[event.ID] = event.ResourceID
+			}
+			for _, p := range e.everyFilter(failing.ID) {
+				var want []uuid.UUID
+				for _, d := range all {
+					if passes(p, d, resources[d.EventID]) {
+						want = append(want, d.ID)
+					}
+				}
+				e.equal(len(want), len(e.list(p)), "deliveries filtered by %+v", p)
+				p.Limit = 2
+				e.sameSet(want, e.paged(p), fmt.Sprintf("deliveries in pages of 2 filtered by %+v", p))
+			}
+		}},
+		{name: "deliveries are filtered by the time at which they were made", run: func(e *env[Tx]) {
+			endpoint := e.endpoint("acme", "*")
+			var ids []uuid.UUID
+			for hour := range 5 {
+				e.enqueue(e.event("acme", "order.created"))
+				e.fanOutAt(e.at(time.Duration(hour) * time.Hour))
+			}
+			ids = idsOf(e.list(webhook.ListDeliveriesParams{Scope: webhook.AllTenants()}))
+			e.equal(5, len(ids), "deliveries")
+			for _, p := range []webhook.ListDeliveriesParams{
+				{Scope: webhook.AllTenants()}, {Scope: webhook.TenantScope("acme")}, {Scope: webhook.AllTenants(), EndpointID: endpoint.ID},
+			} {
+				p.From = e.at(time.Hour)
+				e.equal(ids[:4], idsOf(e.list(p)), "from the second on")
+				p.Until = e.at(3 * time.Hour)
+				e.equal(ids[2:4], idsOf(e.list(p)), "and until before the fourth")
+				p.From = time.Time{}
+				e.equal(ids[2:], idsOf(e.list(p)), "until before the fourth")
+				p.From, p.Until = e.at(time.Hour+time.Microsecond), e.at(2*time.Hour)
+				e.equal(0, len(e.list(p)), "between two")
+			}
+		}},
+		{name: "events are listed within their scope, in both directions, in pages", run: func(e *env[Tx]) {
+			e.endpoint("acme", "order.*")
+			var acme, all []uuid.UUID
+			for i := range 9 {
+				tenant := []string{"acme", "other", "acme"}[i%3]
+				event := e.event(tenant, "order.created")
+				e.enqueue(event)
+				all = append(all, event.ID)
+				if tenant == "acme" {
+					acme = append(acme, event.ID)
+				}
+			}
+			for _, c := range []struct {
+				scope webhook.Scope
+				want  []uuid.UUID
+			}{{webhook.AllTenants(), all}, {webhook.TenantScope("acme"), acme}, {webhook.TenantScope("nobody"), nil}} {
+				for _, limit := range []int{1, 2, plenty} {
+					p := webhook.ListEventsParams{Scope: c.scope, Limit: limit, OldestFirst: true}
+					e.equal(len(c.want), len(e.events(p)), "events, oldest first")
+					e.truth(slices.Equal(c.want, e.events(p)), "events in pages of %d, oldest first: %v, want %v", limit, e.events(p), c.want)
+					p.OldestFirst = false
+					newest := slices.Clone(c.want)
+					slices.Reverse(newest)
+					e.truth(slices.Equal(newest, e.events(p)), "events in pages of %d, newest first: %v, want %v", limit, e.events(p), newest)
+				}
+			}
+			none, err := e.store.ListEvents(e.ctx, webhook.ListEventsParams{Scope: webhook.AllTenants()})
+			e.must(err, "list no events")
+			e.equal(0, len(none.Events), "events in a page of none")
+		}},
+		{name: "events are filtered, and tell how far they have come", run: func(e *env[Tx]) {
+			e.endpoint("acme", "order.*")
+			var events []webhook.EventRecord
+			for i := range 8 {
+				event := e.event("acme", []string{"order.created", "user.created"}[i%2])
+				event.ResourceID = []string{"", "us_1"}[i/4]
+				event.CreatedAt = e.at(time.Duration(i) * time.Minute)
+				event.Payload = []byte(`{"large":"payload"}`)
+				events = append(events, event)
+			}
+			e.enqueue(events...)
+			e.fanOut()
+			waiting := e.event("acme", "order.created")
+			waiting.CreatedAt = e.at(time.Hour)
+			e.enqueue(waiting)
+			all := eventIDs(append(events, waiting)...)
+			for _, scope := range []webhook.Scope{webhook.AllTenants(), webhook.TenantScope("acme")} {
+				oldest := webhook.ListEventsParams{Scope: scope, OldestFirst: true, Limit: 3}
+				with := func(change func(p *webhook.ListEventsParams)) []uuid.UUID {
+					p := oldest
+					change(&p)
+					return e.events(p)
+				}
+				pick := func(which ...int) []uuid.UUID {
+					var ids []uuid.UUID
+					for _, i := range which {
+						ids = append(ids, all[i])
+					}
+					return ids
+				}
+				e.equal(pick(1, 3, 5, 7), with(func(p *webhook.ListEventsParams) { p.Type = "user.created" }), "of a type")
+				e.equal(pick(4, 5, 6, 7), with(func(p *webhook.ListEventsParams) { p.ResourceID = "us_1" }), "of a resource")
+				e.equal(pick(1, 3, 5, 7), with(func(p *webhook.ListEventsParams) { p.Unmatched = true }), "without an endpoint")
+				e.equal(pick(5, 7), with(func(p *webhook.ListEventsParams) { p.Unmatched, p.ResourceID = true, "us_1" }), "of a resource without an endpoint")
+				e.equal(pick(2, 3), with(func(p *webhook.ListEventsParams) {
+					p.From, p.Until = e.at(2*time.Minute), e.at(4*time.Minute)
+				}), "of a time")
+			}
+			listing, err := e.store.ListEvents(e.ctx, webhook.ListEventsParams{Scope: webhook.AllTenants(), Limit: plenty})
+			e.must(err, "list events")
+			for _, listed := range listing.Events {
+				want := e.getEvent(listed.ID)
+				want.Payload = nil
+				e.equal(want, listed, "event, listed and read")
+			}
+			e.equal(false, e.getEvent(waiting.ID).FannedOut, "fanned out")
+		}},
+		{name: "events that are not settled are waited for", run: func(e *env[Tx]) {
+			var events []webhook.EventRecord
+			for _, minute := range []int{0, 5, 1, 2} { // the second is the newest
+				event := e.event("acme", "order.created")
+				event.CreatedAt = e.at(time.Duration(minute) * time.Minute)
+				events = append(events, event)
+			}
+			e.enqueue(events...)
+			all := eventIDs(events...)
+			for _, scope := range []webhook.Scope{webhook.AllTenants(), webhook.TenantScope("acme")} {
+				p := webhook.ListEventsParams{Scope: scope, OldestFirst: true, SettledAt: e.at(3 * time.Minute), Limit: plenty}
+				first, err := e.store.ListEvents(e.ctx, p)
+				e.must(err, "list settled events")
+				e.equal(all[:1], listedEvents(first), "events before the first that is not settled")
+				e.equal(false, first.More, "more")
+				p.After, p.SettledAt = first.Next, e.at(10*time.Minute)
+				rest, err := e.store.ListEvents(e.ctx, p)
+				e.must(err, "list the rest")
+				e.equal(all[1:], listedEvents(rest), "events from there on")
+				p.After = rest.Next
+				e.equal(0, len(e.events(p)), "events after the last")
+			}
+		}},
+	}
+}
+
+// everyFilter combines filters by scope, endpoint, state, type, status and resource.
+func (e *env[Tx]) everyFilter(endpoint uuid.UUID) []webhook.ListDeliveriesParams {
+	var all []webhook.ListDeliveriesParams
+	for _, scope := range []webhook.Scope{webhook.AllTenants(), webhook.TenantScope("acme"), webhook.TenantScope("other")} {
+		for _, by := range []webhook.ListDeliveriesParams{{}, {EndpointID: endpoint}, {State: webhook.StateDead}, {State: webhook.StatePending}} {
+			for _, eventType := range []string{"", "order.paid"} {
+				for _, status := range []webhook.StatusClass{"", webhook.Status5xx, webhook.Status4xx, webhook.Status3xx, webhook.Status2xx, webhook.StatusNone} {
+					for _, resource := range []string{"", "or_1", "or_7"} {
+						p := by
+						p.Scope, p.EventType, p.Status, p.ResourceID = scope, eventType, status, resource
+						all = append(all, p)
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// passes is what the filters mean.
+func passes(p webhook.ListDeliveriesParams, d webhook.Delivery, resource string) bool {
+	first, last, limited := p.Status.Bounds()
+	return p.Scope.Includes(d.Tenant) &&
+		(p.EndpointID == uuid.Nil || p.EndpointID == d.EndpointID) &&
+		(p.State == "" || p.State == d.State) &&
+		(p.EventType == "" || p.EventType == d.EventType) &&
+		(!limited || first <= d.LastStatus && d.LastStatus <= last) &&
+		(p.ResourceID == "" || p.ResourceID == resource)
+}
+
+// events lists events part by part.
+func (e *env[Tx]) events(p webhook.ListEventsParams) []uuid.UUID {
+	e.t.Helper()
+	var ids []uuid.UUID
+	for {
+		part, err := e.store.ListEvents(e.ctx, p)
+		e.must(err, "list events")
+		e.truth(len(part.Events) <= p.Limit, "a part of %d holds %d", p.Limit, len(part.Events))
+		ids = append(ids, listedEvents(part)...)
+		if !part.More {
+			return ids
+		}
+		e.need(false, part.Next == p.After, "the next part begins where this one did")
+		p.After = part.Next
+	}
+}
+
+func listedEvents(part webhook.EventListing) []uuid.UUID {
+	ids := make([]uuid.UUID, len(part.Events))
+	for i := range part.Events {
+		ids[i] = part.Events[i].ID
+	}
+	return ids
 }
 
 func attemptLogTests[Tx any]() []test[Tx] {
@@ -271,12 +492,13 @@ func (e *env[Tx]) paged(p webhook.ListDeliveriesParams) []uuid.UUID {
 	for {
 		page, err := e.store.ListDeliveries(e.ctx, p)
 		e.must(err, "list deliveries")
-		e.truth(len(page) <= p.Limit, "a page of %d holds %d", p.Limit, len(page))
-		if len(page) == 0 {
+		e.truth(len(page.Deliveries) <= p.Limit, "a page of %d holds %d", p.Limit, len(page.Deliveries))
+		ids = append(ids, idsOf(page.Deliveries)...)
+		if page.Next == uuid.Nil {
 			return ids
 		}
-		ids = append(ids, idsOf(page)...)
-		p.Before = page[len(page)-1].ID
+		e.truth(p.Before == uuid.Nil || compareIDs(page.Next, p.Before) < 0, "a part does not begin before the one before it")
+		p.Before = page.Next
 	}
 }
 

@@ -146,10 +146,10 @@ func (v *View) Delivery(ctx context.Context, id uuid.UUID) (webhook.Delivery, er
 	return v.hooks.Deliveries().Get(ctx, v.scope, id)
 }
 
-// Deliveries lists deliveries, newest first. The view's scope replaces p's.
-func (v *View) Deliveries(ctx context.Context, p webhook.ListDeliveriesParams) ([]webhook.Delivery, error) {
-	p.Scope = v.scope
-	return v.hooks.Deliveries().List(ctx, p)
+// Deliveries lists deliveries, newest first. The view's scope replaces q's.
+func (v *View) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (webhook.DeliveryPage, error) {
+	q.Scope = v.scope
+	return v.hooks.Deliveries().List(ctx, q)
 }
 
 // Attempts returns a delivery's attempts.

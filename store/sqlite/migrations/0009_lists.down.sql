@@ -1,0 +1,4 @@
+-- mode: transactional
+DROP INDEX {{prefix}}event_resource;
+
+DROP INDEX {{prefix}}event_tenant;
