@@ -28,9 +28,9 @@ func (w *world) settled() {
 		require.NoError(w.t, err)
 		left, err := w.host.unfinished(w.t.Context())
 		require.NoError(w.t, err)
-		finished, err := w.host.deliveries.List(w.t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants()})
+		finished, err := w.host.deliveries.List(w.t.Context(), webhook.DeliveryQuery{Scope: webhook.AllTenants(), Limit: 1000})
 		require.NoError(w.t, err)
-		return len(left) == 0 && len(finished) == len(committed)
+		return len(left) == 0 && len(finished.Deliveries) == len(committed)
 	})
 }
 
