@@ -130,9 +130,9 @@ func TestKillsSendNothingTwiceThatIsSentAtMostOnce(t *testing.T) {
 				require.Equal(t, 1, arrived[r.event], "times that an event arrived")
 			}
 			unknown := make(map[uuid.UUID]bool)
-			list, err := w.host.deliveries.List(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants()})
+			list, err := w.host.deliveries.List(t.Context(), webhook.DeliveryQuery{Scope: webhook.AllTenants(), Limit: 1000})
 			require.NoError(t, err)
-			for _, d := range list {
+			for _, d := range list.Deliveries {
 				switch d.State {
 				case webhook.StateDelivered:
 					assert.Equal(t, 1, arrived[d.EventID])
