@@ -24,6 +24,7 @@ type world struct {
 	*host
 
 	log *logBuffer
+	box *switchBox // of the endpoints' secrets
 
 	mu      sync.Mutex
 	receive func(*http.Request) (*http.Response, error)
@@ -42,10 +43,11 @@ type request struct {
 func inVirtualTime(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{log: new(logBuffer)}
+		w := &world{log: new(logBuffer), box: &switchBox{SecretBox: webhook.NewKeyring(webhook.NewKey("test"))}}
 		w.answer(status(http.StatusOK))
 		w.host = newHost(t, func(c *webhook.Config) {
 			c.Transport = loopback(t).Wrap(func(http.RoundTripper) http.RoundTripper { return w })
+			c.Secrets = w.box
 			c.Logger = slog.New(slog.NewTextHandler(w.log, nil))
 		})
 		test(t, w)

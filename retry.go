@@ -31,7 +31,8 @@ type RetryInput struct {
 	// Attempts counts the attempts made, the latest included.
 	Attempts int
 	// RetryAfter is how long the receiver asked to wait, within the limits that
-	// the library sets; zero when it did not.
+	// the library sets; zero when it did not. For an attempt that the egress guard
+	// refused it is 10 min.
 	RetryAfter time.Duration
 	// Status is the HTTP status of the latest attempt, or 0 when no response came.
 	Status int

@@ -160,6 +160,10 @@ func (r *run) overdue(t *target, c *Claimed, now time.Time) bool {
 	return window > 0 && now.After(r.began(t, c, now).Add(window+windowLeeway))
 }
 
+// blockedDelay is the least time between attempts that the egress guard refuses: what
+// an address belongs to changes seldom, and nobody is asked (docs/design.md §4).
+const blockedDelay = 10 * time.Minute
+
 // began is when the delivery's run began, as far as its window is concerned.
 func (r *run) began(t *target, c *Claimed, now time.Time) time.Time {
 	return c.CreatedAt.Add(t.paused(c.CreatedAt, now, r.cfg.Retention.Events))
@@ -234,12 +238,16 @@ func (r *run) judge(t *target, c *Claimed, lease Lease, started time.Time, res e
 		s.outcome = scheduler.Blocked
 	}
 	s.retryAfter = retryAfter(a.Status, res.RetryAfter, now)
+	wait := s.retryAfter
+	if a.Class == ClassBlocked {
+		wait = blockedDelay
+	}
 	policy := r.retryPolicy(t)
 	at, ok := r.nextAttempt(policy, RetryInput{
 		Now:        now,
 		CreatedAt:  r.began(t, c, now),
 		Attempts:   a.Number,
-		RetryAfter: s.retryAfter,
+		RetryAfter: wait,
 		Status:     a.Status,
 		Class:      a.Class,
 	})
