@@ -97,7 +97,11 @@ func (r *row) check(t *testing.T, w *world) {
 	cfg := webhook.DispatcherConfig{Isolation: webhook.IsolationConfig{RetryShare: -1}}
 	w.dispatch(cfg)
 	var events []uuid.UUID
-	for range 60 {
+	enough := 60
+	if r.state == webhook.StateDead {
+		enough = 1 // the others would be cancelled
+	}
+	for range enough {
 		events = append(events, w.enqueue(paid(`{}`)))
 	}
 
