@@ -186,9 +186,6 @@ func (s *Scheduler) Done(now time.Time, id ID, r Result) Change {
 			}
 			s.tell(e, n, nanos(r.RetryAt), lane)
 		}
-		if e.spec.Ordered {
-			s.tell(e, n, n, f.lane)
-		}
 		s.place(now, e)
 	}
 	s.dropIfDone(e)

@@ -41,9 +41,9 @@ type EndpointSpec struct {
 	// NewestFirst drains a backlog from its newest end. The backlog floor
 	// still goes to the oldest.
 	NewestFirst bool
-	// Ordered endpoints are only ever granted their oldest deliveries, are not
-	// shed, and are looked at again after each of their results, since that may
-	// have made the next delivery of a key claimable.
+	// Ordered endpoints are only ever granted their oldest deliveries, and are not
+	// shed. Whoever records a result tells when that made the next delivery of a key
+	// claimable.
 	Ordered bool
 	// Paused endpoints get nothing; what they have in flight ends by itself.
 	Paused bool
