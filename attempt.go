@@ -23,6 +23,7 @@ const (
 	headerIdempotencyKey = "Idempotency-Key"
 	headerAttempt        = "Webhook-Attempt"
 	headerReplay         = "Webhook-Replay"
+	headerTest           = "Webhook-Test"
 	headerSkipped        = "Webhook-Ordering-Skipped"
 )
 
@@ -82,8 +83,11 @@ func (*core) unsignedHeader(t *target, d *Claimed, p requestParts) http.Header {
 	h[headerUserAgent] = values[1:2:2]
 	h[headerIdempotencyKey] = values[2:3:3]
 	h[headerAttempt] = values[3:4:4]
-	if d.Run > 0 {
+	switch {
+	case d.Run > 0:
 		h[headerReplay] = []string{"true"}
+	case d.Run == TestRun:
+		h[headerTest] = []string{"true"}
 	}
 	if d.OrderingSkipped {
 		h[headerSkipped] = []string{"true"}

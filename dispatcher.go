@@ -218,6 +218,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		return err
 	}
 	r := newRun(d, offswitch.From(ctx))
+	d.core.running.add(r)
+	defer d.core.running.remove(r)
 	r.do(ctx)
 	return nil
 }

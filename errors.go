@@ -24,6 +24,14 @@ var (
 	// [InvalidError], so ErrInvalid matches too.
 	ErrCursor = errors.New("webhook: cursor of another list")
 
+	// ErrNoDispatcher refuses a test where no dispatcher runs in this process that
+	// could send it.
+	ErrNoDispatcher = errors.New("webhook: no dispatcher runs in this process")
+
+	// ErrBusy refuses a test for which no slot became free in time: as many requests
+	// are on their way to the endpoint or its host, or in all, as may be.
+	ErrBusy = errors.New("webhook: no slot is free")
+
 	// ErrConflict is returned when an object was changed by someone else in the
 	// meantime. Read it again and repeat the change.
 	ErrConflict = errors.New("webhook: changed in the meantime")

@@ -97,6 +97,12 @@ func (s EventStatus) LogValue() slog.Value {
 	return slog.GroupValue(append(s.attrs(), slog.Bool("fanned_out", s.FannedOut), slog.Bool("unmatched", s.Unmatched))...)
 }
 
+// Format leaves what the receiver answered out of whatever prints the test.
+func (p LogTestParams) Format(f fmt.State, _ rune) { write(f, p) }
+
+// LogValue leaves what the receiver answered out, for log/slog.
+func (p LogTestParams) LogValue() slog.Value { return p.Attempt.LogValue() }
+
 // Format counts the events: they are not meant for a line of text.
 func (l EventListing) Format(f fmt.State, _ rune) { write(f, l) }
 

@@ -34,7 +34,7 @@ var exportedStructs = map[string]any{
 	"EndpointTLS": EndpointTLS{}, "EndpointUpdate": EndpointUpdate{}, "EnqueueResult": EnqueueResult{}, "Event": Event{},
 	"EventListing": EventListing{}, "EventPage": EventPage{}, "EventRecord": EventRecord{}, "EventStatus": EventStatus{}, "ExponentialRetry": ExponentialRetry{},
 	"FanOutParams": FanOutParams{}, "FanOutResult": FanOutResult{}, "HealthRecord": HealthRecord{}, "HeartbeatParams": HeartbeatParams{},
-	"InvalidError": InvalidError{}, "Key": Key{}, "Lease": Lease{}, "RequestCopy": RequestCopy{}, "ListDeliveriesParams": ListDeliveriesParams{},
+	"InvalidError": InvalidError{}, "Key": Key{}, "Lease": Lease{}, "RequestCopy": RequestCopy{}, "ListDeliveriesParams": ListDeliveriesParams{}, "LogTestParams": LogTestParams{},
 	"ListEndpointsParams": ListEndpointsParams{}, "LoadHealthParams": LoadHealthParams{}, "PortRange": PortRange{},
 	"ReadyLane": ReadyLane{}, "ReadyParams": ReadyParams{}, "RecordParams": RecordParams{}, "RecordResult": RecordResult{},
 	"ReleaseOrderedParams": ReleaseOrderedParams{}, "ReleaseOrderedResult": ReleaseOrderedResult{},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outhook/webhook/internal/egress"
 	"github.com/outhook/webhook/internal/machine"
+	"github.com/outhook/webhook/internal/timeid"
 )
 
 // DefaultMaxPayload is the default of [Config.MaxPayload]: 256 KiB.
@@ -74,6 +75,8 @@ type core struct {
 	limits     eventLimits
 	machine    machine.Clock
 	replays    *Replays
+	running    running
+	tests      timeid.Generator // ids of tests
 	signer     Signer
 	waker      *waker
 }

@@ -34,6 +34,7 @@ type loop struct {
 	doneC    chan attemptOver
 	claimedC chan claimReply
 	healthC  chan []loadedHealth
+	testC    chan testAsk
 	membersC chan struct{} // cap 1: who is alive may have changed
 	tenantsC chan struct{} // cap 1: what tenants are allowed may have changed
 	backlogC chan struct{} // cap 1: it is time to count backlogs
@@ -95,6 +96,7 @@ func newLoop(r *run) *loop {
 		doneC:    make(chan attemptOver, r.cfg.MaxInFlight),
 		claimedC: make(chan claimReply, maxClaims),
 		healthC:  make(chan []loadedHealth, 4),
+		testC:    make(chan testAsk),
 		membersC: make(chan struct{}, 1),
 		tenantsC: make(chan struct{}, 1),
 		backlogC: make(chan struct{}, 1),
@@ -185,6 +187,8 @@ func (l *loop) waitForNews(ctx context.Context) {
 		l.takeClaimed(ctx, reply)
 	case health := <-l.healthC:
 		l.takeHealth(health)
+	case ask := <-l.testC:
+		l.takeTest(ask)
 	case <-l.membersC:
 		l.takeMembers()
 	case <-l.tenantsC:

@@ -359,6 +359,11 @@ type ActionStore interface {
 	// delivery within p.Scope has the id.
 	HastenDelivery(ctx context.Context, p HastenDeliveryParams) (hastened bool, err error)
 
+	// LogTest writes a delivery that was never pending, with its one attempt: what
+	// came of a test. The delivery is finished, its Run is TestRun, and its event is
+	// not stored. An id that exists gives an error.
+	LogTest(ctx context.Context, p LogTestParams) error
+
 	// StartRun begins another run of an event to an endpoint: a delivery in
 	// LaneReplay, or LaneWaiting where it is ordered, created and due at p.Now, whose run is one more than that of the
 	// latest, and at least 1. While a run of the two is unfinished it begins none
@@ -378,6 +383,15 @@ type CancelDeliveryParams struct {
 	Scope      Scope
 	DeliveryID uuid.UUID
 	Reason     string
+}
+
+// TestRun is the Run of a delivery that [Endpoints.SendTest] made.
+const TestRun = -1
+
+// LogTestParams is what came of a test.
+type LogTestParams struct {
+	Delivery Delivery
+	Attempt  Attempt
 }
 
 // HastenDeliveryParams says which delivery is wanted now.

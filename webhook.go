@@ -131,7 +131,7 @@ type Delivery struct {
 	EventID    uuid.UUID
 	EndpointID uuid.UUID
 	// Run is 0 for the first delivery of an event to an endpoint; each replay
-	// adds one.
+	// adds one. A test has TestRun.
 	Run       int
 	Tenant    string
 	EventType string

@@ -47,6 +47,24 @@ func (s *Store) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryPara
 	return true, nil
 }
 
+// LogTest implements [webhook.ActionStore].
+func (s *Store) LogTest(ctx context.Context, p webhook.LogTestParams) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := &delivery{Delivery: p.Delivery}
+	if s.deliveries[d.ID] != nil {
+		return webhook.ErrConflict
+	}
+	d.CreatedAt, d.FinishedAt = stored(d.CreatedAt), stored(d.FinishedAt)
+	s.deliveries[d.ID] = d
+	s.logAttempt(webhook.Result{Lease: webhook.Lease{DeliveryID: d.ID}, Attempt: &p.Attempt}, false)
+	s.countEnd(d)
+	return nil
+}
+
 // StartRun implements [webhook.ActionStore].
 func (s *Store) StartRun(ctx context.Context, p webhook.StartRunParams) (uuid.UUID, bool, error) {
 	if err := ctx.Err(); err != nil {

@@ -19,7 +19,7 @@ type statements struct {
 	markReplayed, removeReplayJobs, insertOrdered, orderKeys, releaseKeys, releasePage, removeOrderHolds statement
 	markSent, endUnknown, endOverdue                                                                     statement
 	// What a person asks for.
-	cancelDelivery, hasten, lockEndpoint, insertRuns, unfinishedRun, eventGone                                   statement
+	cancelDelivery, hasten, logTest, lockEndpoint, insertRuns, unfinishedRun, eventGone                          statement
 	createReplayJob, getReplayJob, listReplayJobs, listTenantReplayJobs, listEndpointReplayJobs, cancelReplayJob statement
 	finishedDeliveries, storedEvents, takeReplayJob, lockReplayJob, advanceReplayJob                             statement
 	// Who dispatches what.
@@ -84,6 +84,7 @@ func newStatements(names map[string]string) (statements, error) {
 
 		{&s.cancelDelivery, cancelDeliverySQL, true},
 		{&s.hasten, hastenSQL, true},
+		{&s.logTest, logTestSQL, false},
 		{&s.lockEndpoint, lockEndpointSQL, false},
 		{&s.insertRuns, insertRunsSQL, true},
 		{&s.unfinishedRun, unfinishedRunSQL, true},

@@ -72,6 +72,38 @@ func actionTests[Tx any]() []test[Tx] {
 }
 
 // runTests are about sending an event again.
+func testLogTests[Tx any]() []test[Tx] {
+	return []test[Tx]{
+		{name: "a test is in the log, and nowhere else", run: func(e *env[Tx]) {
+			endpoint := e.endpoint("acme", "*")
+			for i, state := range []webhook.DeliveryState{webhook.StateDelivered, webhook.StateCancelled, webhook.StateCancelled} {
+				d := webhook.Delivery{
+					ID: newID(), EventID: newID(), EndpointID: endpoint.ID, Run: webhook.TestRun, Tenant: "acme", EventType: "order.created",
+					State: state, Attempts: 1, CreatedAt: e.now, FinishedAt: e.at(time.Second), LastStatus: 200,
+				}
+				if state != webhook.StateDelivered {
+					d.Reason, d.LastStatus, d.LastClass = "test", 500, webhook.ClassHTTP5xx
+				}
+				a := webhook.Attempt{
+					DeliveryID: d.ID, EventID: d.EventID, EndpointID: d.EndpointID, Tenant: "acme", Number: 1, StartedAt: e.now,
+					Latency: time.Millisecond, Status: d.LastStatus, Class: d.LastClass, Excerpt: []byte("caf\xe9\x00"), BodyHash: []byte{1, 0},
+				}
+				e.must(e.store.LogTest(e.ctx, webhook.LogTestParams{Delivery: d, Attempt: a}), "log a test")
+				e.equal(d, e.getDelivery(d.ID), "delivery")
+				logged := e.attempts(d.ID)
+				e.need(1, len(logged), "attempts")
+				e.sameAttempt(a, logged[0])
+				e.equal(i+1, len(e.list(webhook.ListDeliveriesParams{Scope: webhook.TenantScope("acme")})), "deliveries listed")
+				_, err := e.store.GetDelivery(e.ctx, webhook.TenantScope("other"), d.ID)
+				e.wantError(webhook.ErrNotFound, err, "get a foreign test")
+				_, _, err = e.store.StartRun(e.ctx, webhook.StartRunParams{Now: e.now, Scope: webhook.AllTenants(), EventID: d.EventID, EndpointID: endpoint.ID})
+				e.truth(err != nil, "a test was replayed")
+			}
+			e.equal(0, len(e.claim(e.at(time.Hour), oldest(endpoint, webhook.LaneFirst, plenty), oldest(endpoint, webhook.LaneReplay, plenty))), "deliveries claimed")
+		}},
+	}
+}
+
 func runTests[Tx any]() []test[Tx] {
 	return []test[Tx]{
 		{name: "a replay is a further run in its own lane, and the runs before stay", run: func(e *env[Tx]) {

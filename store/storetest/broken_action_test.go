@@ -42,6 +42,13 @@ func startsAnyway(refusal error) func(*store) {
 
 func brokenActions() []broken {
 	return []broken{
+		{"logs no attempt of a test", func(s *store) {
+			s.logTest = func(ctx context.Context, p webhook.LogTestParams) error {
+				p.Attempt.DeliveryID = newID()
+				p.Attempt.Status = 0
+				return s.Store.LogTest(ctx, p)
+			}
+		}, []string{"a test is in the log, and nowhere else"}},
 		{
 			"forgets why a delivery was cancelled", eachCancelDelivery(func(_ *store, p *webhook.CancelDeliveryParams) { p.Reason = "" }),
 			[]string{"a delivery that is cancelled is finished for the reason given"},

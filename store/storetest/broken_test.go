@@ -40,6 +40,7 @@ type store struct {
 	endOverdue         func(context.Context, webhook.EndOverdueParams) (webhook.EndOverdueResult, error)
 	cancelDelivery     func(context.Context, webhook.CancelDeliveryParams) (bool, error)
 	hastenDelivery     func(context.Context, webhook.HastenDeliveryParams) (bool, error)
+	logTest            func(context.Context, webhook.LogTestParams) error
 	startRun           func(context.Context, webhook.StartRunParams) (uuid.UUID, bool, error)
 	createReplayJob    func(context.Context, webhook.ReplayJobRecord) error
 	getReplayJob       func(context.Context, webhook.Scope, uuid.UUID) (webhook.ReplayJobRecord, error)
@@ -81,7 +82,7 @@ func newStore() *store {
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
 		countBacklog: m.CountBacklog, ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
 		releaseOrdered: m.ReleaseOrdered, markSent: m.MarkSent, endUnknown: m.EndUnknown, endOverdue: m.EndOverdue,
-		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, startRun: m.StartRun,
+		cancelDelivery: m.CancelDelivery, hastenDelivery: m.HastenDelivery, logTest: m.LogTest, startRun: m.StartRun,
 		createReplayJob: m.CreateReplayJob, getReplayJob: m.GetReplayJob, listReplayJobs: m.ListReplayJobs, cancelReplayJob: m.CancelReplayJob,
 		finishedDeliveries: m.FinishedDeliveries, storedEvents: m.StoredEvents, takeReplayJob: m.TakeReplayJob, advanceReplayJob: m.AdvanceReplayJob,
 		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
@@ -148,6 +149,8 @@ func (s *store) CancelDelivery(ctx context.Context, p webhook.CancelDeliveryPara
 func (s *store) HastenDelivery(ctx context.Context, p webhook.HastenDeliveryParams) (bool, error) {
 	return s.hastenDelivery(ctx, p)
 }
+
+func (s *store) LogTest(ctx context.Context, p webhook.LogTestParams) error { return s.logTest(ctx, p) }
 
 func (s *store) StartRun(ctx context.Context, p webhook.StartRunParams) (uuid.UUID, bool, error) {
 	return s.startRun(ctx, p)

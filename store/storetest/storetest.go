@@ -113,7 +113,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"deliveries", join(readyTests[Tx](), claimTests[Tx](), leaseTests[Tx](), recordTests[Tx](), cancelTests[Tx](), concurrentClaimTests[Tx]())},
 		{"order", join(orderTests[Tx](), besideTests(h), holdTests[Tx]())},
 		{"endings", join(onceTests[Tx](), windowTests[Tx]())},
-		{"actions", join(actionTests[Tx](), runTests[Tx]())},
+		{"actions", join(actionTests[Tx](), testLogTests[Tx](), runTests[Tx]())},
 		{"replays", join(replayJobTests[Tx](), replayScanTests[Tx](), replayWorkTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
 		{"log", join(logTests[Tx](), listTests[Tx](), attemptLogTests[Tx]())},

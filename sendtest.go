@@ -1,0 +1,232 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/scheduler"
+)
+
+// testPatience is how long a test waits for a slot.
+const testPatience = 5 * time.Second
+
+// reasonTest is why the delivery of a test that failed is cancelled: nothing is sent
+// again, and nothing is lost.
+const reasonTest = "test"
+
+// SendTest sends a test event of the given type to an endpoint at once and returns the
+// attempt: its status, class, latency and the excerpt of the answer. It is a request
+// like any other, from the same guarded client, signed, with the endpoint's own
+// headers; webhook-test: true and the payload {"test":true,"type":…} tell it from one.
+//
+// It goes past an open circuit and a pause, waits up to 5 s for a slot under the caps
+// ([ErrBusy]), and changes nothing: no circuit, no health, no disabling on 410. It is
+// in the log as a delivery of its own, whose Run is TestRun, delivered or, when it
+// failed, cancelled; it cannot be replayed.
+//
+// A dispatcher of this process sends it; where none runs that is [ErrNoDispatcher].
+// To a disabled endpoint nothing is sent: [ErrEndpointDisabled].
+func (s *Endpoints) SendTest(ctx context.Context, scope Scope, id uuid.UUID, eventType string) (Attempt, error) {
+	if err := checkType("eventType", eventType); err != nil {
+		return Attempt{}, err
+	}
+	rec, err := s.core.backend.GetEndpoint(ctx, scope, id)
+	if err != nil {
+		return Attempt{}, fmt.Errorf("send a test to endpoint %s: %w", id, err)
+	}
+	if rec.State == EndpointDisabled {
+		return Attempt{}, fmt.Errorf("send a test to endpoint %s: %w", id, ErrEndpointDisabled)
+	}
+	r, slot, err := s.core.running.slot(ctx, id)
+	if err != nil {
+		return Attempt{}, fmt.Errorf("send a test to endpoint %s: %w", id, err)
+	}
+	a, err := r.sendTest(ctx, &rec, eventType, slot)
+	if err != nil {
+		return a, fmt.Errorf("send a test to endpoint %s: %w", id, err)
+	}
+	return a, nil
+}
+
+// running are the dispatchers of this process, in the order in which they began.
+type running struct {
+	mu   sync.Mutex // protects runs
+	runs []*run
+}
+
+func (d *running) add(r *run) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs = append(d.runs, r)
+}
+
+func (d *running) remove(r *run) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs = slices.DeleteFunc(d.runs, func(other *run) bool { return other == r })
+}
+
+func (d *running) all() []*run {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.runs)
+}
+
+// testSlot is a slot under the caps, to be given back by done. Whoever has one keeps
+// the dispatcher from ending.
+type testSlot struct {
+	endpoint scheduler.ID
+	flight   *scheduler.Flight // nil for an endpoint of another process
+}
+
+type testAsk struct {
+	endpoint scheduler.ID
+	// foreign asks for no more than leave to send on behalf of another process.
+	foreign bool
+	reply   chan testAnswer // cap 1
+}
+
+type testAnswer struct {
+	slot *testSlot
+	why  scheduler.Wait
+}
+
+// slot takes a slot for a test, from the dispatcher that owns the endpoint if it is one
+// of this process. Otherwise another one sends the test: its owner cannot be asked, and
+// its caps are exceeded by the one request.
+func (d *running) slot(ctx context.Context, id uuid.UUID) (*run, *testSlot, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, testPatience, ErrBusy)
+	defer cancel()
+	for {
+		runs := d.all()
+		if len(runs) == 0 {
+			return nil, nil, ErrNoDispatcher
+		}
+		owned := false
+		for _, r := range runs {
+			answer, ok := r.loop.askTest(ctx, testAsk{endpoint: id, reply: make(chan testAnswer, 1)})
+			if ok && answer.slot != nil {
+				return r, answer.slot, nil
+			}
+			owned = owned || ok && answer.why != scheduler.WaitRemoved
+		}
+		if !owned {
+			if answer, ok := runs[0].loop.askTest(ctx, testAsk{endpoint: id, foreign: true, reply: make(chan testAnswer, 1)}); ok {
+				return runs[0], answer.slot, nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// askTest asks for a slot. It reports false when there was no answer.
+func (l *loop) askTest(ctx context.Context, ask testAsk) (testAnswer, bool) {
+	select {
+	case l.testC <- ask:
+		return <-ask.reply, true
+	case <-l.over:
+	case <-ctx.Done():
+	}
+	return testAnswer{}, false
+}
+
+// takeTest answers who wants to send a test.
+func (l *loop) takeTest(ask testAsk) {
+	slot := &testSlot{endpoint: ask.endpoint}
+	if !ask.foreign {
+		var why scheduler.Wait
+		if slot.flight, why = l.sched.StartTest(l.now(), ask.endpoint); slot.flight == nil {
+			ask.reply <- testAnswer{why: why}
+			return
+		}
+	}
+	l.r.attempts.Add(1)
+	ask.reply <- testAnswer{slot: slot}
+}
+
+// sendTest sends and logs one test.
+func (r *run) sendTest(ctx context.Context, rec *EndpointRecord, eventType string, slot *testSlot) (a Attempt, err error) {
+	defer r.attempts.Done()
+	defer func() {
+		if slot.flight != nil {
+			r.loop.done(attemptOver{endpoint: slot.endpoint, Result: scheduler.Result{Flight: slot.flight, Outcome: scheduler.Neutral}})
+		}
+	}()
+	c, err := r.testOf(rec, eventType)
+	if err != nil {
+		return Attempt{}, err
+	}
+	sending, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.attemptCtx, cancel)()
+	a = r.attemptTest(sending, rec, c)
+	d := Delivery{
+		ID: c.DeliveryID, EventID: c.Event.ID, EndpointID: c.EndpointID, Run: TestRun, Tenant: c.Event.Tenant,
+		EventType: eventType, State: StateDelivered, Attempts: 1, CreatedAt: c.CreatedAt, FinishedAt: r.d.clock.now(),
+		LastStatus: a.Status, LastClass: a.Class,
+	}
+	if a.Class != ClassNone {
+		d.State, d.Reason = StateCancelled, reasonTest
+	}
+	if err := r.core.backend.LogTest(context.WithoutCancel(ctx), LogTestParams{Delivery: d, Attempt: a}); err != nil {
+		return a, fmt.Errorf("log the test: %w", err)
+	}
+	return a, nil
+}
+
+// testOf makes the delivery of a test.
+func (r *run) testOf(rec *EndpointRecord, eventType string) (*Claimed, error) {
+	ids, err := r.core.tests.New(r.d.clock.now(), 2)
+	if err != nil {
+		return nil, fmt.Errorf("make ids: %w", err)
+	}
+	payload, err := json.Marshal(struct {
+		Test bool   `json:"test"`
+		Type string `json:"type"`
+	}{true, eventType})
+	if err != nil {
+		return nil, err
+	}
+	now := r.d.clock.now()
+	return &Claimed{
+		DeliveryID: ids[1], EndpointID: rec.ID, Run: TestRun, CreatedAt: now, DueAt: now,
+		Event: EventRecord{ID: ids[0], Tenant: rec.Tenant, Type: eventType, Payload: payload, CreatedAt: now},
+	}, nil
+}
+
+// attemptTest makes the request. What keeps it from being made is the attempt's error.
+func (r *run) attemptTest(ctx context.Context, rec *EndpointRecord, c *Claimed) (a Attempt) {
+	started := r.d.clock.now()
+	failed := func(problem string) Attempt {
+		return Attempt{
+			DeliveryID: c.DeliveryID, EventID: c.Event.ID, EndpointID: c.EndpointID, Tenant: c.Event.Tenant,
+			Number: 1, StartedAt: started, Class: ClassInternal, Error: problem,
+		}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			a = failed(fmt.Sprintf("panic during the attempt: %T", v))
+		}
+	}()
+	t := newTarget(*rec)
+	timeout := r.timeout(t)
+	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
+	defer cancel()
+	req, err := r.core.buildRequest(ctx, t, c, started, timeout)
+	if err != nil {
+		return failed(err.Error())
+	}
+	res := r.core.client.Do(ctx, req)
+	scrub(&res, req.Header)
+	return *attemptOf(c, started, &res)
+}
