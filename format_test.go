@@ -36,7 +36,7 @@ var exportedStructs = map[string]any{
 	"FanOutParams": FanOutParams{}, "FanOutResult": FanOutResult{}, "HealthRecord": HealthRecord{}, "HeartbeatParams": HeartbeatParams{},
 	"InvalidError": InvalidError{}, "Key": Key{}, "Lease": Lease{}, "RequestCopy": RequestCopy{}, "ListDeliveriesParams": ListDeliveriesParams{}, "LogTestParams": LogTestParams{},
 	"ListEndpointsParams": ListEndpointsParams{}, "LoadHealthParams": LoadHealthParams{}, "PortRange": PortRange{},
-	"ReadyLane": ReadyLane{}, "ReadyParams": ReadyParams{}, "RecordParams": RecordParams{}, "RecordResult": RecordResult{},
+	"ReadyLane": ReadyLane{}, "ReadyParams": ReadyParams{}, "RecordParams": RecordParams{}, "RecordResult": RecordResult{}, "RecentAttempt": RecentAttempt{},
 	"ReleaseOrderedParams": ReleaseOrderedParams{}, "ReleaseOrderedResult": ReleaseOrderedResult{},
 	"RenewParams": RenewParams{}, "Result": Result{}, "RetryInput": RetryInput{}, "RetrySchedule": RetrySchedule{},
 	"RotateOptions": RotateOptions{}, "Scope": Scope{}, "Secret": Secret{}, "SecretInfo": SecretInfo{},

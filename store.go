@@ -75,6 +75,10 @@ type EventRecord struct {
 	IdempotencyKey  string // not returned by reads
 	ContentType     string // empty means application/json
 	Payload         []byte
+	// TraceParent is the context of the trace that the event was enqueued in, as the
+	// header of that name in W3C Trace Context has it: at most 55 characters, empty for
+	// none. Claim returns it; other reads need not.
+	TraceParent string
 	// CreatedAt zero means the database's present time.
 	CreatedAt time.Time
 }

@@ -24,6 +24,7 @@ import (
 type migratedStore interface {
 	webhook.Backend
 	webhook.Migrator
+	webhook.AttemptFollower
 }
 
 // hooks is the part of [webhook.Hooks] that does not depend on the type of transactions.

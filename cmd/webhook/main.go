@@ -121,7 +121,7 @@ problem, 130 interrupted.`,
 	flags.BoolVar(&a.json, "json", false, "print JSON: one value, or one per line where there are many over time")
 	flags.StringVar(&a.color, "color", "auto", "colours: auto, always or never")
 	root.AddCommand(
-		a.migrateCommand(), a.endpointsCommand(), a.deliveriesCommand(), a.replayCommand(),
+		a.migrateCommand(), a.endpointsCommand(), a.deliveriesCommand(), a.replayCommand(), a.tailCommand(),
 		a.listenCommand(), a.doctorCommand(), a.benchCommand(),
 	)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -16,9 +16,9 @@ import (
 const insertEventSQL = `
 WITH e AS (
     INSERT INTO {{schema}}.event
-        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at)
+        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, trace_parent)
     VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::text, $7::bytea,
-            coalesce($8::timestamptz, statement_timestamp()))
+            coalesce($8::timestamptz, statement_timestamp()), nullif($9::text, ''))
     RETURNING seq, id
 )
 INSERT INTO {{schema}}.outbox (position, event_id)
@@ -29,14 +29,14 @@ SELECT seq, id FROM e`
 const insertKeyedEventSQL = `
 WITH k AS (
     INSERT INTO {{schema}}.idempotency_key (tenant, key, event_id)
-    VALUES ($2::text, $9::text, $1::uuid)
+    VALUES ($2::text, $10::text, $1::uuid)
     ON CONFLICT DO NOTHING
     RETURNING event_id, tenant, key
 ), e AS (
     INSERT INTO {{schema}}.event
-        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, idempotency_key)
+        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, trace_parent, idempotency_key)
     SELECT k.event_id, k.tenant, $3::text, $4::text, $5::bigint, $6::text, $7::bytea,
-           coalesce($8::timestamptz, statement_timestamp()), k.key
+           coalesce($8::timestamptz, statement_timestamp()), nullif($9::text, ''), k.key
     FROM k
     RETURNING seq, id
 )
@@ -58,12 +58,13 @@ RETURNING event_id`
 const insertEventsSQL = `
 WITH e AS (
     INSERT INTO {{schema}}.event
-        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, idempotency_key)
+        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, idempotency_key, trace_parent)
     SELECT i.id, i.tenant, i.type, i.resource_id, i.resource_version, i.content_type, i.payload,
-           coalesce(nullif(i.created_at, '0001-01-01 00:00:00+00'::timestamptz), statement_timestamp()), nullif(i.key, '')
+           coalesce(nullif(i.created_at, '0001-01-01 00:00:00+00'::timestamptz), statement_timestamp()), nullif(i.key, ''),
+           nullif(i.trace, '')
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[],
-                $8::timestamptz[], $9::text[]) WITH ORDINALITY
-        AS i (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, key, ord)
+                $8::timestamptz[], $9::text[], $10::text[]) WITH ORDINALITY
+        AS i (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, key, trace, ord)
     ORDER BY i.ord
     RETURNING seq, id
 )
@@ -113,6 +114,7 @@ func checkEvent(e *webhook.EventRecord) error {
 		{"Event.ResourceID", e.ResourceID},
 		{"Event.IdempotencyKey", e.IdempotencyKey},
 		{"Event.ContentType", e.ContentType},
+		{"EventRecord.TraceParent", e.TraceParent},
 	} {
 		if !storable(text.value) {
 			return &webhook.InvalidError{Field: text.field, Problem: "is not UTF-8 without NUL"}
@@ -128,7 +130,7 @@ func storable(s string) bool {
 func (s *core) insertOne(ctx context.Context, tx conn, enc encoder, e *webhook.EventRecord) (webhook.EnqueueResult, error) {
 	args := []any{
 		enc.id(e.ID), e.Tenant, e.Type, e.ResourceID, e.ResourceVersion, e.ContentType,
-		blob(e.Payload), timestamp(e.CreatedAt),
+		blob(e.Payload), timestamp(e.CreatedAt), e.TraceParent,
 	}
 	if e.IdempotencyKey == "" {
 		_, err := tx.exec(ctx, &s.sql.insertEvent, args...)
@@ -304,13 +306,15 @@ func (s *core) insertBatch(ctx context.Context, tx conn, enc encoder, events []*
 	payloads := make([][]byte, n)
 	times := make([]time.Time, n)
 	keys := make([]string, n)
+	traces := make([]string, n)
 	for i, e := range events {
 		ids[i], tenants[i], types[i] = e.ID, e.Tenant, e.Type
 		resources[i], versions[i], contents[i] = e.ResourceID, e.ResourceVersion, e.ContentType
 		payloads[i], times[i], keys[i] = blob(e.Payload), micros(e.CreatedAt), e.IdempotencyKey
+		traces[i] = e.TraceParent
 	}
 	_, err := tx.exec(ctx, &s.sql.insertEvents,
 		enc.uuids(ids), enc.texts(tenants), enc.texts(types), enc.texts(resources), enc.int64s(versions),
-		enc.texts(contents), enc.bytes(payloads), enc.times(times), enc.texts(keys))
+		enc.texts(contents), enc.bytes(payloads), enc.times(times), enc.texts(keys), enc.texts(traces))
 	return err
 }

@@ -33,7 +33,7 @@ type statements struct {
 	// Endpoints.
 	createEndpoint, updateEndpoint, findEndpoint, getEndpoint, listEndpoints, listTenantEndpoints, changedEndpoints statement
 	// The log.
-	getEvent, getDelivery, listAttempts statement
+	getEvent, getDelivery, listAttempts, recentAttempts statement
 	// Upkeep.
 	takeDuty, counted, setCounted, saveCounters               statement
 	listAllCounters, listTenantCounters, listEndpointCounters statement
@@ -136,6 +136,7 @@ func newStatements(names map[string]string) (statements, error) {
 
 		{&s.getEvent, getEventSQL, true},
 		{&s.getDelivery, getDeliverySQL, true},
+		{&s.recentAttempts, recentAttemptsSQL, true},
 		{&s.listAttempts, listAttemptsSQL, true},
 
 		{&s.takeDuty, takeDutySQL, false},

@@ -32,6 +32,9 @@ var (
 	_ webhook.Notifier       = (*SQLStore)(nil)
 	_ webhook.Migrator       = (*Store)(nil)
 	_ webhook.Migrator       = (*SQLStore)(nil)
+
+	_ webhook.AttemptFollower = (*Store)(nil)
+	_ webhook.AttemptFollower = (*SQLStore)(nil)
 )
 
 // DefaultSchema is the schema used when [Config.Schema] is empty.

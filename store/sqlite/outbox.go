@@ -21,7 +21,7 @@ const (
 
 	insertEvent query = `
 		INSERT INTO {{prefix}}event
-		(id, tenant, type, resource_id, resource_version, idempotency_key, content_type, created_at, payload)
+		(id, tenant, type, resource_id, resource_version, idempotency_key, content_type, created_at, payload, trace_parent)
 		VALUES `
 
 	// The rows of one INSERT get neighbouring sequences, since nobody else can
@@ -32,7 +32,7 @@ const (
 
 	insertOutboxOne query = `INSERT INTO {{prefix}}outbox (event_seq, after_endpoint) VALUES (?, zeroblob(16))`
 
-	eventColumns    = 9
+	eventColumns    = 10
 	eventsPerInsert = maxParameters / eventColumns
 )
 
@@ -157,7 +157,8 @@ func (in *inserter) insertBatch(ctx context.Context, batch []*webhook.EventRecor
 	createdAt := now()
 	for _, e := range batch {
 		args = append(args, blob(e.ID), e.Tenant, e.Type, e.ResourceID, e.ResourceVersion,
-			e.IdempotencyKey, e.ContentType, microsOr(e.CreatedAt, createdAt), present(e.Payload))
+			e.IdempotencyKey, e.ContentType, microsOr(e.CreatedAt, createdAt), present(e.Payload),
+			sql.NullString{String: e.TraceParent, Valid: e.TraceParent != ""})
 	}
 	exec := in.batch
 	if exec == nil || len(batch) < eventsPerInsert {
@@ -182,11 +183,11 @@ func (in *inserter) insertBatch(ctx context.Context, batch []*webhook.EventRecor
 const (
 	// Rides on the rowid of event.
 	selectEvents query = `
-		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload, trace_parent
 		FROM {{prefix}}event WHERE seq IN `
 
 	selectEventsWithoutPayload query = `
-		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, NULL
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, NULL, trace_parent
 		FROM {{prefix}}event WHERE seq IN `
 
 	eventsPerSelect = 500
@@ -212,7 +213,9 @@ func (s *Store) loadEvents(ctx context.Context, q queryer, into map[int64]*webho
 		list := "(" + strings.Repeat("?,", n-1) + "?)"
 		rows, err := q.QueryContext(ctx, s.sql(text)+list, missing[:n]...)
 		err = scanAll(rows, err, func(rows *sql.Rows) error {
-			e, err := scanEvent(rows)
+			var trace sql.NullString
+			e, err := scanEvent(rows, &trace)
+			e.TraceParent = trace.String
 			into[e.Sequence] = e
 			return err
 		})

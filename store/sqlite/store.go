@@ -57,6 +57,8 @@ type Store struct {
 var (
 	_ webhook.Store[*sql.Tx] = (*Store)(nil)
 	_ webhook.Migrator       = (*Store)(nil)
+
+	_ webhook.AttemptFollower = (*Store)(nil)
 )
 
 // New returns a store on db, which stays the caller's to close, with tables whose

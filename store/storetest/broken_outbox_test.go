@@ -76,6 +76,7 @@ func committed(s *store, id uuid.UUID) bool {
 
 func brokenOutbox() []broken {
 	return []broken{
+		{"loses the trace of events", eachEvent(func(e *webhook.EventRecord) { e.TraceParent = "" }), []string{"a claim brings the trace that an event was enqueued in"}},
 		{"writes in a transaction of its own", func(s *store) {
 			s.insertEvents = func(ctx context.Context, _ memTx, events []webhook.EventRecord) ([]webhook.EnqueueResult, error) {
 				tx := s.Store.Begin()

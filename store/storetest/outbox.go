@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"time"
 
@@ -61,6 +62,28 @@ func outboxTests[Tx any](h Harness[Tx]) []test[Tx] {
 			e.equal("", got.IdempotencyKey, "idempotency key")
 			e.equal(event.CreatedAt, got.CreatedAt, "created at")
 			e.sameEvent(event, got)
+		}},
+		{name: "a claim brings the trace that an event was enqueued in", run: func(e *env[Tx]) {
+			endpoint := e.endpoint("acme", "order.created")
+			events := e.eventsOf(4, "acme", "order.created")
+			trace := func(i int) string { return fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-b7ad6b716920333%d-01", i) }
+			events[0].TraceParent = trace(0)
+			events[1].TraceParent, events[1].IdempotencyKey = trace(1), "with a key"
+			events[2].TraceParent = trace(2)
+			e.enqueue(events[0])
+			e.enqueue(events[1])
+			e.enqueue(events[2:]...)
+			e.fanOut()
+
+			got := make(map[uuid.UUID]string)
+			for _, c := range e.claim(e.now, oldest(endpoint, webhook.LaneFirst, plenty)) {
+				got[c.Event.ID] = c.Event.TraceParent
+			}
+
+			e.equal(trace(0), got[events[0].ID], "one event")
+			e.equal(trace(1), got[events[1].ID], "one with a key")
+			e.equal(trace(2), got[events[2].ID], "one of several")
+			e.equal("", got[events[3].ID], "one without a trace")
 		}},
 		{name: "a time is kept to the microsecond and returned in UTC", run: func(e *env[Tx]) {
 			event := e.event("acme", "order.created")
