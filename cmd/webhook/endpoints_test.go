@@ -108,6 +108,11 @@ func TestDeliveriesAreShownRetriedAndReplayed(t *testing.T) {
 		receiver.RequireRequests(t, 10, 30*time.Second)
 		var jobs []webhook.ReplayJob
 		w.must(t, &jobs, "replay", "list", "--endpoint", endpoint.ID.String())
+		require.Eventually(t, func() bool { // while a run is unfinished there is no other
+			var arrived []deliveryJSON
+			w.must(t, &arrived, "deliveries", "list", "--state", "delivered")
+			return len(arrived) == 5
+		}, eventually, tick)
 		var again []deliveryJSON
 		w.must(t, &again, "deliveries", "retry", dead[0].ID.String())
 		receiver.RequireRequests(t, 11, 30*time.Second)
