@@ -324,8 +324,7 @@ func (l *loop) claim(ctx context.Context) {
 	}
 	l.heldAt = time.Time{}
 	l.grants = l.sched.Plan(now, claimBatch, l.grants[:0])
-	t := l.sched.Totals()
-	l.scarce = t.Queued > 0 && l.free(t) <= 0
+	l.scarce = l.free(l.sched.Totals()) <= 0
 	if len(l.grants) == 0 {
 		return
 	}
