@@ -27,6 +27,8 @@ type loop struct {
 	r     *run
 	sched *scheduler.Scheduler
 
+	workers *workers // for attempts
+
 	// Written by others, read by run. Senders give up when over is closed.
 	readyC   chan []ReadyLane
 	arrivedC chan arrivals
@@ -107,6 +109,7 @@ func newLoop(r *run) *loop {
 		over:     make(chan struct{}),
 	}
 	l.sched = scheduler.New(r.schedulerConfig())
+	l.workers = newWorkers(&r.attempts, l.over)
 	return l
 }
 
@@ -425,7 +428,7 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 			l.r.handBack(c, reply.token)
 			continue
 		}
-		l.r.attempts.Go(func() { l.r.attempt(c, reply.token, flight) })
+		l.workers.run(func() { l.r.attempt(c, reply.token, flight) })
 	}
 }
 

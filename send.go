@@ -176,7 +176,7 @@ func (r *run) retryPolicy(t *target) RetryPolicy { return t.options.Retry.policy
 // authorisation server that does not answer holds it up no longer than the
 // receiver could.
 func (r *run) request(t *target, c *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
-	ctx, cancel := context.WithTimeout(r.attemptCtx, timeout)
+	ctx, cancel := withLazyTimeout(r.attemptCtx, timeout)
 	defer cancel()
 	return r.core.buildRequest(ctx, t, c, now, timeout)
 }
