@@ -40,6 +40,7 @@ type Backend interface {
 	EndpointStore
 	LogStore
 	CounterStore
+	EraseStore
 	VitalsStore
 	HealthStore
 	NoticeStore
@@ -577,6 +578,35 @@ type EventListing struct {
 	// oldest first. More is false after the last one.
 	Next EventPosition
 	More bool
+}
+
+// EraseStore removes a tenant for good.
+type EraseStore interface {
+	// EraseTenant removes up to p.Limit rows of what is stored of a tenant, in one
+	// transaction, and what hangs on them: deliveries, finished or not, with their
+	// attempts, events with their payloads and keys, replay jobs, what is known about
+	// endpoints, and at last what the deleted endpoints themselves hold but for their
+	// ids, which are never used again. It is called until it reports Done, after all of
+	// the tenant's endpoints have been deleted; those that have not are left alone.
+	// Deliveries under a lease that is valid at p.Now are left for a later call.
+	EraseTenant(ctx context.Context, p EraseTenantParams) (EraseProgress, error)
+}
+
+// EraseTenantParams says who is erased.
+type EraseTenantParams struct {
+	Now    time.Time
+	Tenant string
+	// Counters removes the tenant's counters as well.
+	Counters bool
+	Limit    int // at least 1
+}
+
+// EraseProgress tells what one call erased.
+type EraseProgress struct {
+	// Removed counts deliveries, events and endpoints.
+	Removed int
+	// Done is true when nothing of the tenant is left.
+	Done bool
 }
 
 // CounterStore tells what was done for whom: per endpoint and day, for ever.

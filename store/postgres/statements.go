@@ -38,6 +38,8 @@ type statements struct {
 	takeDuty, counted, setCounted, saveCounters               statement
 	listAllCounters, listTenantCounters, listEndpointCounters statement
 	findOldEvents, removeEvents, removeKeys, removeUnmatched  statement
+	// Erasure.
+	findErasable, eraseOpen, eraseLog, eraseDead, stillOpen, eraseEndpoint, eraseEvents, eraseRest statement
 	// The system.
 	now, notify statement
 }
@@ -150,6 +152,15 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.removeEvents, removeEventsSQL, true},
 		{&s.removeKeys, removeKeysSQL, true},
 		{&s.removeUnmatched, removeUnmatchedSQL, true},
+
+		{&s.findErasable, findErasableSQL, true},
+		{&s.eraseOpen, eraseOpenSQL, true},
+		{&s.eraseLog, eraseLogSQL, true},
+		{&s.eraseDead, eraseDeadSQL, true},
+		{&s.stillOpen, stillOpenSQL, true},
+		{&s.eraseEndpoint, eraseEndpointSQL, true},
+		{&s.eraseEvents, eraseEventsSQL, true},
+		{&s.eraseRest, eraseRestSQL, true},
 
 		{&s.now, nowSQL, false},
 		{&s.notify, notifySQL, false},

@@ -65,6 +65,7 @@ type store struct {
 	saveHealth         func(context.Context, []webhook.HealthRecord) error
 	loadHealth         func(context.Context, webhook.LoadHealthParams) ([]webhook.HealthRecord, error)
 	takeProbes         func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
+	eraseTenant        func(context.Context, webhook.EraseTenantParams) (webhook.EraseProgress, error)
 	now                func(context.Context) (time.Time, error)
 	checkSchema        func(context.Context) error
 	listCounters       func(context.Context, webhook.ListCountersParams) ([]webhook.DayCounters, error)
@@ -90,7 +91,8 @@ func newStore() *store {
 		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listEvents: m.ListEvents, listAttempts: m.ListAttempts,
 		heartbeat: m.Heartbeat, leave: m.Leave, saveHealth: m.SaveHealth, loadHealth: m.LoadHealth, takeProbes: m.TakeProbes,
 		listCounters: m.ListCounters, maintain: m.Maintain, takeDuty: m.TakeDuty,
-		now: m.Now, checkSchema: m.CheckSchema, notify: m.Notify, listen: m.Listen,
+		eraseTenant: m.EraseTenant,
+		now:         m.Now, checkSchema: m.CheckSchema, notify: m.Notify, listen: m.Listen,
 	}
 }
 
@@ -248,6 +250,10 @@ func (s *store) ListAttempts(ctx context.Context, scope webhook.Scope, id uuid.U
 	return s.listAttempts(ctx, scope, id)
 }
 
+func (s *store) EraseTenant(ctx context.Context, p webhook.EraseTenantParams) (webhook.EraseProgress, error) {
+	return s.eraseTenant(ctx, p)
+}
+
 func (s *store) Now(ctx context.Context) (time.Time, error) { return s.now(ctx) }
 
 func (s *store) CheckSchema(ctx context.Context) error { return s.checkSchema(ctx) }
@@ -295,7 +301,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenLists(), brokenCluster(), brokenShedding(), brokenVitals(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenLists(), brokenCluster(), brokenShedding(), brokenErasure(), brokenVitals(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

@@ -120,6 +120,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"cluster", join(clusterTests[Tx](), shedTests[Tx]())},
 		{"health", join(vitalsTests[Tx](), healthTests[Tx](), noticeTests[Tx]())},
 		{"retention", join(retentionTests[Tx](), counterTests[Tx](), dutyTests[Tx]())},
+		{"erasure", eraseTests[Tx]()},
 		{"system", join(systemTests[Tx](), schemaTests(h), notifierTests(h))},
 	}
 }
