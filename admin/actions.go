@@ -56,6 +56,19 @@ func (v *visit) rotateSecret(id uuid.UUID, o webhook.RotateOptions) (webhook.End
 	})
 }
 
+// testEndpoint sends a test event, and tells of it whatever came back.
+func (v *visit) testEndpoint(id uuid.UUID, eventType string) (webhook.Attempt, error) {
+	e, err := v.view.Endpoint(v.ctx(), id)
+	if err != nil {
+		return webhook.Attempt{}, err
+	}
+	a, err := v.view.SendTest(v.ctx(), id, eventType)
+	if err == nil {
+		v.audit(ActionEndpointTest, e.Tenant, id, nil, nil)
+	}
+	return a, err
+}
+
 func (v *visit) deleteEndpoint(id uuid.UUID) error {
 	before, err := v.view.Endpoint(v.ctx(), id)
 	if err != nil {

@@ -26,6 +26,7 @@ const maxShownPayload = 64 << 10
 // deliveryData is what the page of a delivery shows.
 type deliveryData struct {
 	Delivery deliveryShape
+	Test     bool
 	Tag      tag
 	Summary  string // what became of it, in words
 	Holds    string // why it waits longer than it would have to
@@ -90,7 +91,7 @@ func deliveryPage(v *visit) error {
 	if err != nil {
 		return err
 	}
-	data := deliveryData{Delivery: deliveryOf(d), Tag: deliveryTag(d), CanStop: !d.State.Final(), RetryAs: "Send it again", Refresh: 15}
+	data := deliveryData{Delivery: deliveryOf(d), Test: d.Run == webhook.TestRun, Tag: deliveryTag(d), CanStop: !d.State.Final(), RetryAs: "Send it again", Refresh: 15}
 	data.Summary = deliveryInWords(d, time.Now())
 	if data.CanStop {
 		data.Refresh, data.RetryAs = 2, "Send it now"
@@ -151,6 +152,12 @@ func (v *visit) holds(e webhook.Endpoint) (string, error) {
 
 // deliveryInWords says where a delivery stands.
 func deliveryInWords(d webhook.Delivery, now time.Time) string {
+	if d.Run == webhook.TestRun {
+		if d.State == webhook.StateDelivered {
+			return "The test arrived."
+		}
+		return "The test did not arrive. A test is sent once and changes nothing."
+	}
 	attempts := phrase.Plural(int64(d.Attempts), "attempt", "attempts")
 	switch d.State {
 	case webhook.StateDelivered:
@@ -208,7 +215,7 @@ func (v *visit) steps(d webhook.Delivery, attempts []webhook.Attempt) []delivery
 		steps = append(steps, deliveryStep{Mark: deliveryTag(d), Title: "On its way"})
 	case d.State == webhook.StatePending && !d.NextAttemptAt.IsZero():
 		steps = append(steps, deliveryStep{At: d.NextAttemptAt, Mark: deliveryTag(d), Title: "Next attempt"})
-	case d.State != webhook.StateDelivered && !d.FinishedAt.IsZero():
+	case d.Run != webhook.TestRun && d.State != webhook.StateDelivered && !d.FinishedAt.IsZero():
 		steps = append(steps, deliveryStep{At: d.FinishedAt, Mark: deliveryTag(d), Title: sentence(deliveryTag(d).Word), Note: sentence(d.Reason)})
 	}
 	slices.Reverse(steps)
@@ -217,6 +224,8 @@ func (v *visit) steps(d webhook.Delivery, attempts []webhook.Attempt) []delivery
 
 func runInWords(run int) string {
 	switch run {
+	case webhook.TestRun:
+		return "A test, sent by hand."
 	case 0:
 		return ""
 	case 1:

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -19,6 +20,7 @@ func (h *Handler) endpointPages() []route {
 	routes := []route{
 		{method: http.MethodGet, pattern: "/endpoints", serve: endpointsPage},
 		{method: http.MethodGet, pattern: one, serve: endpointPage},
+		{method: http.MethodPost, pattern: one + "/test", mutates: true, serve: testForm},
 		{method: http.MethodPost, pattern: one + "/pause", mutates: true, serve: pauseForm},
 		{method: http.MethodPost, pattern: one + "/resume", mutates: true, serve: resumeForm},
 		{method: http.MethodPost, pattern: one + "/enable", mutates: true, serve: enableForm},
@@ -171,6 +173,7 @@ type endpointData struct {
 	Answers      []meterRow
 	Latency      []meterRow
 	Notices      []noticeRow
+	TestTypes    []choice
 }
 
 // figure is a number with its name.
@@ -198,7 +201,7 @@ func endpointPage(v *visit) error {
 	data := endpointData{
 		endpointShape: v.endpoint(e), Tag: healthTag(h), TypesInWords: typesInWords(e.Types), Settings: settingsInWords(e),
 		Health: healthInWords(e, h, now), Advice: advice(h, now), Answers: answersMeter(h.Day),
-		Latency: latencyMeter(h, endpointTimeout(e)), Figures: healthFigures(h, now),
+		Latency: latencyMeter(h, endpointTimeout(e)), Figures: healthFigures(h, now), TestTypes: v.testTypes(e),
 	}
 	window := v.r.URL.Query().Get("range")
 	if window == "day" {
@@ -288,6 +291,59 @@ func settingsInWords(e webhook.Endpoint) []headerLine {
 	add("Adaptive rate", "on", e.AdaptiveRate)
 	add("Certificates", "its own", !e.TLS.IsZero())
 	return lines
+}
+
+// testForm sends a test event and leads to what came of it.
+func testForm(v *visit) error {
+	id, err := v.id("endpoint_id")
+	if err != nil {
+		return err
+	}
+	e, err := v.view.Endpoint(v.ctx(), id)
+	if err != nil {
+		return err
+	}
+	form, err := v.form()
+	if err != nil {
+		return err
+	}
+	kind := form.Get("type")
+	if kind == "" {
+		kind = v.testTypes(e)[0].Value
+	}
+	a, err := v.testEndpoint(id, kind)
+	if err != nil {
+		return err
+	}
+	return v.redirect("deliveries/" + a.DeliveryID.String() + "?done=tested")
+}
+
+// testTypes are the types that a test event of an endpoint can have: those that it
+// wants, as far as they are known.
+func (v *visit) testTypes(e webhook.Endpoint) []choice {
+	var list []choice
+	add := func(name string) {
+		if !slices.ContainsFunc(list, func(c choice) bool { return c.Value == name }) {
+			list = append(list, choice{Value: name, Word: name})
+		}
+	}
+	for _, t := range v.handler.eventTypes {
+		for _, pattern := range e.Types {
+			prefix, whole := strings.CutSuffix(pattern, "*")
+			if pattern == t.Name || whole && strings.HasPrefix(t.Name, prefix) {
+				add(t.Name)
+			}
+		}
+	}
+	for _, pattern := range e.Types {
+		if !strings.HasSuffix(pattern, "*") {
+			add(pattern)
+		}
+	}
+	if len(list) == 0 {
+		add("test")
+	}
+	return list
 }
 
 func pauseForm(v *visit) error {

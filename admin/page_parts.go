@@ -222,6 +222,9 @@ func answerTag(status int, class webhook.ErrorClass) tag {
 
 // deliveryTag says where a delivery stands.
 func deliveryTag(d webhook.Delivery) tag {
+	if d.Run == webhook.TestRun && d.State == webhook.StateCancelled {
+		return tag{"bad", "cross", "test failed"}
+	}
 	switch d.State {
 	case webhook.StateDelivered:
 		return tag{"ok", "check", "delivered"}

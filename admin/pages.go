@@ -121,7 +121,7 @@ var doneWords = map[string]string{
 	"resumed":   "The endpoint is active again.",
 	"retried":   "It will be sent again.",
 	"saved":     "Saved. Attempts from now on use the new settings.",
-	"tested":    "A test event is on its way.",
+	"tested":    "A test event was sent. This is what came back.",
 }
 
 // render answers with a template. Nothing is sent before all of it is known to work.

@@ -89,6 +89,10 @@ func (v *visit) problemOf(err error) problem {
 		return problem{Status: http.StatusConflict, Code: "event_gone", Detail: "The event is no longer stored, so that there is nothing to send."}
 	case errors.Is(err, webhook.ErrFinished):
 		return problem{Status: http.StatusConflict, Code: "finished", Detail: "It has finished already."}
+	case errors.Is(err, webhook.ErrNoDispatcher):
+		return problem{Status: http.StatusServiceUnavailable, Code: "no_dispatcher", Detail: "No dispatcher runs in this process, so that nothing can be sent from here."}
+	case errors.Is(err, webhook.ErrBusy):
+		return problem{Status: http.StatusServiceUnavailable, Code: "busy", Detail: "The endpoint has as many requests in flight as it may have. Try again in a moment."}
 	case v.ctx().Err() != nil || errors.Is(err, context.Canceled):
 		// Nobody reads the answer.
 		return problem{Status: http.StatusServiceUnavailable, Code: "cancelled", Detail: "The request ended early."}

@@ -102,6 +102,11 @@ func (v *View) EnableEndpoint(ctx context.Context, id uuid.UUID) (webhook.Endpoi
 	return v.hooks.Endpoints().Enable(ctx, v.scope, id)
 }
 
+// SendTest sends a test event to an endpoint.
+func (v *View) SendTest(ctx context.Context, id uuid.UUID, eventType string) (webhook.Attempt, error) {
+	return v.hooks.Endpoints().SendTest(ctx, v.scope, id, eventType)
+}
+
 // RotateSecret gives an endpoint a new secret.
 func (v *View) RotateSecret(ctx context.Context, id uuid.UUID, o webhook.RotateOptions) (webhook.Endpoint, error) {
 	return v.hooks.Endpoints().RotateSecret(ctx, v.scope, id, o)
