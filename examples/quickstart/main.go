@@ -1,6 +1,7 @@
 // Command quickstart shows the whole way of an event on one machine with nothing
 // installed: an SQLite file, a receiver on loopback, events enqueued in
-// transactions, and a dispatcher that delivers them.
+// transactions, and a dispatcher that delivers them. With -serve it then stays up, goes on
+// taking orders, and shows the operators' pages of package admin.
 package main
 
 import (
@@ -8,6 +9,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +17,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -29,15 +32,27 @@ import (
 )
 
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	serve := flag.Bool("serve", false, "stay up and show the pages")
+	address := flag.String("address", "127.0.0.1:8080", "where to serve them")
+	flag.Parse()
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	if err := run(ctx, os.Stdout); err != nil {
+	var pages net.Listener
+	if *serve {
+		var err error
+		if pages, err = (&net.ListenConfig{}).Listen(ctx, "tcp", *address); err != nil {
+			fmt.Fprintln(os.Stderr, "quickstart:", err)
+			os.Exit(1)
+		}
+	}
+	if err := run(ctx, os.Stdout, pages); err != nil {
 		fmt.Fprintln(os.Stderr, "quickstart:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, out io.Writer) error {
+// run does the whole round, and serves pages after it unless that is nil.
+func run(ctx context.Context, out io.Writer, pages net.Listener) error {
 	db, closeDB, err := openDatabase(ctx)
 	if err != nil {
 		return err
@@ -63,7 +78,9 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	attempts, err := deliver(ctx, hooks, out, enqueued)
+	round, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	attempts, err := deliver(round, hooks, out, enqueued)
 	if err != nil {
 		return err
 	}
@@ -71,7 +88,10 @@ func run(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("the receiver verified %d events, not %d", n, enqueued)
 	}
 	fmt.Fprintf(out, "\n%d enqueued, %d delivered, %d rolled back, %d attempts\n", enqueued, enqueued, rolledBack, attempts)
-	return nil
+	if pages == nil {
+		return nil
+	}
+	return serve(ctx, db, hooks, out, pages)
 }
 
 // openDatabase makes an SQLite file that is gone when the program ends. The
