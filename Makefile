@@ -41,6 +41,16 @@ help: ## list the targets
 test: prepare $(WITH_POSTGRES) ## run all tests of all modules with the race detector, on a throw-away PostgreSQL
 	@$(WITH_POSTGRES) $(MAKE) test-modules
 
+.PHONY: test-browser
+test-browser: ## run the tests of the pages in headless Chromium, which is installed where it is missing
+	@.ci/prepare chromium
+	@cd browser && $(GO) test -shuffle=on -count=1 $(TESTFLAGS) ./...
+
+.PHONY: screenshots
+screenshots: ## take the pictures in docs/img anew
+	@.ci/prepare chromium
+	@cd browser && WEBHOOK_SCREENSHOTS=$(CURDIR)/docs/img $(GO) test -tags=screenshots -count=1 -run=Screenshots ./...
+
 .PHONY: test-modules
 test-modules:
 	@$(call in_modules,$(GO) test $(RACE) -shuffle=on $(TESTFLAGS) $(PKG))
@@ -126,8 +136,8 @@ fuzz: ## run every fuzz test for FUZZTIME (20s)
 	done
 
 .PHONY: prepare
-prepare: ## install what the tests need where it is missing: PostgreSQL, and a C compiler for -race (Debian)
-	@.ci/prepare
+prepare: ## install what the tests need where it is missing: PostgreSQL, Chromium, and a C compiler for -race (Debian)
+	@.ci/prepare chromium
 
 .PHONY: clean
 clean: ## remove what was built here
