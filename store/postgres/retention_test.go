@@ -176,7 +176,7 @@ func TestAttemptsThatAreCopiedAreThereOnce(t *testing.T) {
 	require.NoError(t, err)
 	dead, err := store.ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), State: webhook.StateDead, Limit: 100})
 	require.NoError(t, err)
-	require.Len(t, dead, 20)
+	require.Len(t, dead.Deliveries, 20)
 	requireTwoEach := func() {
 		for _, d := range dead.Deliveries {
 			attempts, err := store.ListAttempts(t.Context(), webhook.TenantScope("acme"), d.ID)
