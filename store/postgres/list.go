@@ -357,11 +357,14 @@ func (s *core) resourceEvents(ctx context.Context, scope webhook.Scope, resource
 }
 
 // hasFewOpen reports whether endpoints have at most fewRows unfinished deliveries. It
-// rides on delivery_claim_idx.
+// rides on delivery_claim_idx: looked up one by one, they are few each to the planner,
+// which would rather read the whole table when it knows that one has most of it.
 func (s *core) hasFewOpen(ctx context.Context, endpoints []uuid.UUID) (few bool, err error) {
 	q := statement{
 		text: "SELECT count(*) <= $2::integer FROM (\n" +
-			"    SELECT FROM " + s.table("delivery") + " WHERE endpoint_id = ANY ($1::uuid[]) LIMIT $2::integer + 1\n" +
+			"    SELECT FROM unnest($1::uuid[]) AS o (id)\n" +
+			"    CROSS JOIN LATERAL (SELECT FROM " + s.table("delivery") + " WHERE endpoint_id = o.id LIMIT $2::integer + 1) x\n" +
+			"    LIMIT $2::integer + 1\n" +
 			") d",
 		replan: true,
 	}
