@@ -38,8 +38,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: test
-test: $(WITH_POSTGRES) ## run all tests of all modules with the race detector, on a throw-away PostgreSQL and in headless Chromium
-	@.ci/prepare chromium
+test: prepare $(WITH_POSTGRES) ## run all tests of all modules with the race detector, on a throw-away PostgreSQL
 	@$(WITH_POSTGRES) $(MAKE) test-modules
 
 .PHONY: test-browser
@@ -57,8 +56,7 @@ test-modules:
 	@$(call in_modules,$(GO) test $(RACE) -shuffle=on $(TESTFLAGS) $(PKG))
 
 .PHONY: test-long
-test-long: $(WITH_POSTGRES) ## run each test 20 times, then those behind the build tag "long" (an hour or more)
-	@.ci/prepare chromium
+test-long: prepare $(WITH_POSTGRES) ## run each test 20 times, then those behind the build tag "long" (an hour or more)
 	@$(WITH_POSTGRES) $(MAKE) test-modules TESTFLAGS='-count=20 -timeout=90m $(TESTFLAGS)'
 	@$(WITH_POSTGRES) $(MAKE) test-modules WEBHOOK_LONG=1 TESTFLAGS='-tags=long -count=1 -timeout=90m $(TESTFLAGS)'
 
