@@ -319,7 +319,7 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 	created := w.ask(w.portal, "acme", "POST", "/api/endpoints", map[string]any{
 		"url": "https://a.example/in", "types": []string{"order.*"}, "description": "d", "filter": map[string]any{"a": map[string]any{"$gte": 1}},
 		"headers": map[string]string{"X-Api-Key": "hunter2"}, "rate_limit": 2.5, "burst": 3, "max_in_flight": 4, "timeout_seconds": 1.5,
-		"newest_first": true, "adaptive_rate": true,
+		"newest_first": true, "adaptive_rate": true, "at_most_once": true, "ordering": "per_resource",
 		"retry": map[string]any{"delays_seconds": []float64{1.5, 60}, "jitter": 0.5, "window_seconds": 3600, "statuses": []string{"5xx"}},
 	})
 	require.Equal(t, http.StatusCreated, created.Status, created.Body)
@@ -340,18 +340,20 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 		}
 	}
 	got = w.ask(w.portal, "acme", "PATCH", path, map[string]any{
-		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil, "retry": nil,
+		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil, "retry": nil, "at_most_once": nil, "ordering": nil,
 	}, "Content-Type", "application/merge-patch+json").object()
 	assert.Empty(t, got["description"])
 	assert.NotContains(t, got, "filter")
 	assert.NotContains(t, got, "retry")
+	assert.NotContains(t, got, "ordering")
+	assert.Equal(t, false, got["at_most_once"])
 	assert.Empty(t, got["header_names"])
 	assert.InDelta(t, 0, got["rate_limit"], 0)
 	assert.Equal(t, false, got["newest_first"])
 
 	for field, value := range map[string]any{
 		"url": "http://127.0.0.1/", "types": []string{}, "filter": map[string]any{"$bad": 1}, "headers": map[string]string{"Host": "x"},
-		"rate_limit": -1, "burst": -1, "max_in_flight": 1e9, "timeout_seconds": 31, "tenant": "globex", "secret": "whsec_x",
+		"rate_limit": -1, "burst": -1, "max_in_flight": 1e9, "timeout_seconds": 31, "ordering": "by_size", "tenant": "globex", "secret": "whsec_x",
 	} {
 		got := w.ask(w.portal, "acme", "PATCH", path, map[string]any{field: value})
 		require.Equal(t, http.StatusUnprocessableEntity, got.Status, "%s: %s", field, got.Body)

@@ -46,9 +46,11 @@ type endpointInput struct {
 	Filter         field[json.RawMessage]   `json:"filter" doc:"A condition that payloads must meet, in the language of docs/filters.md."`
 	Headers        field[map[string]string] `json:"headers" doc:"Headers sent with every request: all of them, as their values are never shown."`
 	AdaptiveRate   field[bool]              `json:"adaptive_rate"`
+	AtMostOnce     field[bool]              `json:"at_most_once"`
 	Burst          field[int]               `json:"burst"`
 	MaxInFlight    field[int]               `json:"max_in_flight"`
 	NewestFirst    field[bool]              `json:"newest_first"`
+	Ordering       field[webhook.Ordering]  `json:"ordering" doc:"per_resource or per_endpoint; null is in no order. A change holds for deliveries made after it."`
 	RateLimit      field[float64]           `json:"rate_limit"`
 	TimeoutSeconds field[float64]           `json:"timeout_seconds" doc:"Limit of each attempt: 0 to 30."`
 	Retry          field[retryShape]        `json:"retry" doc:"A retry policy of its own; null goes back to the dispatcher's."`
@@ -75,8 +77,9 @@ func (in *endpointInput) params() (webhook.EndpointParams, error) {
 	}
 	p := webhook.EndpointParams{
 		Tenant: in.Tenant.Value, URL: in.URL.Value, Types: in.Types.Value, Description: in.Description.Value,
-		Filter: in.Filter.Value, Headers: in.Headers.Value, AdaptiveRate: in.AdaptiveRate.Value, Burst: in.Burst.Value,
-		MaxInFlight: in.MaxInFlight.Value, NewestFirst: in.NewestFirst.Value, RateLimit: in.RateLimit.Value,
+		Filter: in.Filter.Value, Headers: in.Headers.Value, AdaptiveRate: in.AdaptiveRate.Value,
+		AtMostOnce: in.AtMostOnce.Value, Burst: in.Burst.Value, MaxInFlight: in.MaxInFlight.Value,
+		NewestFirst: in.NewestFirst.Value, Ordering: in.Ordering.Value, RateLimit: in.RateLimit.Value,
 		Timeout: timeout, TLS: in.TLS.Value.tls(),
 	}
 	if p.Retry, err = in.Retry.Value.retry(); err != nil {
@@ -95,8 +98,9 @@ func (in *endpointInput) update() (webhook.EndpointUpdate, error) {
 	}
 	u := webhook.EndpointUpdate{
 		URL: in.URL.pointer(), Types: in.Types.Value, Description: in.Description.pointer(), Filter: in.Filter.pointer(),
-		AdaptiveRate: in.AdaptiveRate.pointer(), Burst: in.Burst.pointer(), MaxInFlight: in.MaxInFlight.pointer(),
-		NewestFirst: in.NewestFirst.pointer(), RateLimit: in.RateLimit.pointer(),
+		AdaptiveRate: in.AdaptiveRate.pointer(), AtMostOnce: in.AtMostOnce.pointer(), Burst: in.Burst.pointer(),
+		MaxInFlight: in.MaxInFlight.pointer(), NewestFirst: in.NewestFirst.pointer(), Ordering: in.Ordering.pointer(),
+		RateLimit: in.RateLimit.pointer(),
 	}
 	if in.Types.Set && len(in.Types.Value) == 0 {
 		return u, badField("types", `is empty; use "*" for all event types`)

@@ -180,6 +180,7 @@ func (d *describer) params(op *operation) []any {
 var enums = map[reflect.Type][]string{
 	reflect.TypeFor[webhook.DeliveryState](): deliveryStates,
 	reflect.TypeFor[webhook.EndpointState](): {string(webhook.EndpointActive), string(webhook.EndpointPaused), string(webhook.EndpointDisabled)},
+	reflect.TypeFor[webhook.Ordering]():      {string(webhook.OrderingPerResource), string(webhook.OrderingPerEndpoint)},
 	reflect.TypeFor[webhook.RetryPreset](): {
 		string(webhook.RetryPresetDefault), string(webhook.RetryPresetStandardWebhooks), string(webhook.RetryPresetExponential),
 		string(webhook.RetryPresetShort), string(webhook.RetryPresetStrict), string(webhook.RetryPresetNone),

@@ -30,9 +30,11 @@ type endpointShape struct {
 	Filter         json.RawMessage       `json:"filter,omitempty" doc:"The condition that payloads must meet."`
 	HeaderNames    []string              `json:"header_names" doc:"The names of the headers sent with every request. Their values are never shown."`
 	AdaptiveRate   bool                  `json:"adaptive_rate"`
+	AtMostOnce     bool                  `json:"at_most_once" doc:"Send nothing again that may have arrived: a delivery may be dropped."`
 	Burst          int                   `json:"burst" doc:"Requests that may go at once under rate_limit. 0: one second's worth."`
 	MaxInFlight    int                   `json:"max_in_flight" doc:"Cap of the requests in flight. 0: the dispatcher's."`
 	NewestFirst    bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
+	Ordering       webhook.Ordering      `json:"ordering,omitempty" doc:"In which order deliveries go; left out when in none."`
 	RateLimit      float64               `json:"rate_limit" doc:"Requests per second. 0: no limit of its own."`
 	TimeoutSeconds float64               `json:"timeout_seconds" doc:"Limit of each attempt. 0: the dispatcher's."`
 	Retry          *retryShape           `json:"retry,omitempty" doc:"A retry policy of its own. Left out: the dispatcher's."`
@@ -99,8 +101,8 @@ func (s *retryShape) retry() (webhook.EndpointRetry, error) {
 func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
 	shape := endpointShape{
 		ID: e.ID, Tenant: e.Tenant, URL: v.url(e.URL), Types: e.Types, Description: e.Description, Filter: e.Filter,
-		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, Burst: e.Burst, MaxInFlight: e.MaxInFlight,
-		NewestFirst: e.NewestFirst, RateLimit: e.RateLimit, TimeoutSeconds: e.Timeout.Seconds(),
+		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, AtMostOnce: e.AtMostOnce, Burst: e.Burst,
+		MaxInFlight: e.MaxInFlight, NewestFirst: e.NewestFirst, Ordering: e.Ordering, RateLimit: e.RateLimit, TimeoutSeconds: e.Timeout.Seconds(),
 		State: e.State, StateReason: e.StateReason, StateChangedAt: e.StateChangedAt,
 		Secrets: make([]secretShape, len(e.Secrets)), Revision: e.Revision, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
 	}

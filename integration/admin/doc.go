@@ -1,0 +1,2 @@
+// Package admin holds the tests of the admin handlers on real databases.
+package admin
