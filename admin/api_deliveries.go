@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/google/uuid"
@@ -19,7 +18,10 @@ func deliveryRoutes() []route {
 				{name: "endpoint_id", kind: idParam, doc: "Only to this endpoint."},
 				{name: "event_id", kind: idParam, doc: "Only of this event."},
 				{name: "state", oneOf: deliveryStates, doc: "Only in this state."},
-				cursorParam, limitParam,
+				{name: "event_type", doc: "Only of events of this type; not a pattern."},
+				{name: "resource_id", doc: "Only of events about this resource."},
+				{name: "status", oneOf: statusClasses, doc: "Only those whose latest attempt got such a status; none: no response, or no attempt yet."},
+				fromParam, untilParam, cursorParam, limitParam,
 			},
 			status: 200, response: listShape[deliveryShape]{},
 		}},
@@ -37,19 +39,21 @@ func deliveryRoutes() []route {
 	}
 }
 
+// statusClasses are the values of the filter by status.
+var statusClasses = []string{
+	string(webhook.Status2xx), string(webhook.Status3xx), string(webhook.Status4xx), string(webhook.Status5xx), string(webhook.StatusNone),
+}
+
 func listDeliveries(v *visit) error {
-	limit, err := v.queryNumber("limit", defaultPage, 1, maxPage)
+	limit, err := v.queryNumber("limit", defaultPage, maxPage)
 	if err != nil {
 		return err
 	}
-	filter := webhook.DeliveryQuery{State: webhook.DeliveryState(v.query.Get("state")), Cursor: v.query.Get("cursor"), Limit: limit}
-	if filter.EndpointID, err = v.queryID("endpoint_id"); err != nil {
+	q, err := v.deliveryQuery(limit)
+	if err != nil {
 		return err
 	}
-	if filter.EventID, err = v.queryID("event_id"); err != nil {
-		return err
-	}
-	list, err := v.deliveries(filter)
+	list, err := v.deliveries(q)
 	if err != nil {
 		return err
 	}
@@ -60,13 +64,27 @@ func listDeliveries(v *visit) error {
 	return v.writeJSON(http.StatusOK, page)
 }
 
+// deliveryQuery is what the request's query asks for.
+func (v *visit) deliveryQuery(limit int) (webhook.DeliveryQuery, error) {
+	q := webhook.DeliveryQuery{
+		Cursor: v.query.Get("cursor"), EventType: v.query.Get("event_type"), Limit: limit, ResourceID: v.query.Get("resource_id"),
+		State: webhook.DeliveryState(v.query.Get("state")), Status: webhook.StatusClass(v.query.Get("status")),
+	}
+	var err error
+	if q.EndpointID, err = v.queryID("endpoint_id"); err != nil {
+		return q, err
+	}
+	if q.EventID, err = v.queryID("event_id"); err != nil {
+		return q, err
+	}
+	q.From, q.Until, err = v.queryTimes()
+	return q, err
+}
+
 // deliveries lists what the query asks for.
 func (v *visit) deliveries(q webhook.DeliveryQuery) (webhook.DeliveryPage, error) {
 	page, err := v.within().Deliveries(v.ctx(), q)
-	if errors.Is(err, webhook.ErrCursor) {
-		return webhook.DeliveryPage{}, badParameter("cursor", "is none of this list")
-	}
-	return page, err
+	return page, refusedQuery(err)
 }
 
 func getDelivery(v *visit) error {

@@ -195,7 +195,7 @@ func getEndpointStats(v *visit) error {
 	if err != nil {
 		return err
 	}
-	days, err := v.queryNumber("days", defaultStatsDays, 1, maxStatsDays)
+	days, err := v.queryNumber("days", defaultStatsDays, maxStatsDays)
 	if err != nil {
 		return err
 	}

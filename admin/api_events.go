@@ -17,6 +17,18 @@ const maxEventBody = 20 << 20
 func (h *Handler) eventRoutes() []route {
 	one := "/api/events/{event_id}"
 	routes := []route{
+		{method: http.MethodGet, pattern: "/api/events", serve: listEvents, op: &operation{
+			id: "listEvents", tag: "events", summary: "Events without their payloads, newest first or oldest first.",
+			params: []param{
+				tenantParam,
+				{name: "type", doc: "Only of this type; not a pattern."},
+				{name: "resource_id", doc: "Only about this resource."},
+				{name: "unmatched", oneOf: []string{"true", "false"}, doc: "true: only those that no endpoint was subscribed to."},
+				{name: "order", oneOf: []string{newestFirst, oldestFirst}, doc: "newest_first, as a rule; oldest_first lists events that are a minute old or older, and its last cursor can be gone on with later."},
+				fromParam, untilParam, cursorParam, limitParam,
+			},
+			status: 200, response: eventListShape{},
+		}},
 		{method: http.MethodGet, pattern: one, serve: getEvent, op: &operation{
 			id: "getEvent", tag: "events", summary: "An event, without its payload.", status: 200, response: eventShape{},
 		}},
@@ -35,6 +47,42 @@ func (h *Handler) eventRoutes() []route {
 		}})
 	}
 	return routes
+}
+
+// The orders of a list of events.
+const (
+	newestFirst = "newest_first"
+	oldestFirst = "oldest_first"
+)
+
+// eventListShape is a page of a list of events.
+type eventListShape struct {
+	Items      []eventShape `json:"items"`
+	NextCursor string       `json:"next_cursor,omitempty" doc:"Where the next page begins; left out on the last one, but for oldest_first, where events may follow."`
+	More       bool         `json:"more" doc:"Whether there is a next page already."`
+}
+
+func listEvents(v *visit) error {
+	limit, err := v.queryNumber("limit", defaultPage, maxPage)
+	if err != nil {
+		return err
+	}
+	q := webhook.EventQuery{
+		Cursor: v.query.Get("cursor"), Limit: limit, OldestFirst: v.query.Get("order") == oldestFirst,
+		ResourceID: v.query.Get("resource_id"), Type: v.query.Get("type"), Unmatched: v.query.Get("unmatched") == "true",
+	}
+	if q.From, q.Until, err = v.queryTimes(); err != nil {
+		return err
+	}
+	list, err := v.within().Events(v.ctx(), q)
+	if err != nil {
+		return refusedQuery(err)
+	}
+	page := eventListShape{Items: make([]eventShape, len(list.Events)), NextCursor: list.Next, More: list.More}
+	for i, e := range list.Events {
+		page.Items[i] = eventOf(e)
+	}
+	return v.writeJSON(http.StatusOK, page)
 }
 
 func getEvent(v *visit) error {

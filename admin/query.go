@@ -3,14 +3,17 @@ package admin
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
 
+	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/admin/internal/scope"
 )
 
@@ -46,6 +49,8 @@ const (
 var (
 	cursorParam = param{name: "cursor", doc: "next_cursor of the page before, with the same other parameters."}
 	limitParam  = param{name: "limit", kind: numberParam, doc: "How long a page is at most: 1 to 100, as a rule 50."}
+	fromParam   = param{name: "from", kind: timeParam, doc: "Only what was made from then on."}
+	untilParam  = param{name: "until", kind: timeParam, doc: "Only what was made before."}
 	tenantParam = param{name: "tenant", operators: true, doc: "Only what belongs to this tenant."}
 )
 
@@ -111,15 +116,43 @@ func (v *visit) queryID(name string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// queryNumber returns a number of the query between least and most.
-func (v *visit) queryNumber(name string, otherwise, least, most int) (int, error) {
+// queryTimes returns the limits of a filter by time; zero where there is none.
+func (v *visit) queryTimes() (from, until time.Time, err error) {
+	for name, at := range map[string]*time.Time{"from": &from, "until": &until} {
+		value := v.query.Get(name)
+		if value == "" {
+			continue
+		}
+		t, err := time.Parse(time.RFC3339Nano, value)
+		if err != nil {
+			return from, until, badParameter(name, "is no time such as 2006-01-02T15:04:05Z")
+		}
+		*at = t.UTC()
+	}
+	return from, until, nil
+}
+
+// refusedQuery makes what the library refuses of a list's filter a refusal of the
+// parameter. A cursor of another list is refused in the words of one that is none.
+func refusedQuery(err error) error {
+	if errors.Is(err, webhook.ErrCursor) {
+		return badParameter("cursor", "is none of this list")
+	}
+	if refused, ok := errors.AsType[*webhook.InvalidError](err); ok {
+		return badParameter(fieldName(refused.Field), refused.Problem)
+	}
+	return err
+}
+
+// queryNumber returns a number of the query from 1 to most.
+func (v *visit) queryNumber(name string, otherwise, most int) (int, error) {
 	value := v.query.Get(name)
 	if value == "" {
 		return otherwise, nil
 	}
 	n, err := strconv.Atoi(value)
-	if err != nil || n < least || n > most {
-		return 0, badParameter(name, "is not "+strconv.Itoa(least)+" to "+strconv.Itoa(most))
+	if err != nil || n < 1 || n > most {
+		return 0, badParameter(name, "is not 1 to "+strconv.Itoa(most))
 	}
 	return n, nil
 }
@@ -132,7 +165,7 @@ type listPage struct {
 
 // page reads the parameters of a list.
 func (v *visit) page() (listPage, error) {
-	limit, err := v.queryNumber("limit", defaultPage, 1, maxPage)
+	limit, err := v.queryNumber("limit", defaultPage, maxPage)
 	if err != nil {
 		return listPage{}, err
 	}

@@ -173,7 +173,7 @@ type eventShape struct {
 	ResourceID      string    `json:"resource_id,omitempty"`
 	ResourceVersion int64     `json:"resource_version,omitempty"`
 	ContentType     string    `json:"content_type" doc:"The media type of the payload."`
-	PayloadBytes    int       `json:"payload_bytes" doc:"The size of the payload."`
+	PayloadBytes    int       `json:"payload_bytes,omitempty" doc:"The size of the payload. Left out in lists."`
 	CreatedAt       time.Time `json:"created_at"`
 	FannedOut       bool      `json:"fanned_out" doc:"False while it waits in the outbox."`
 	Unmatched       bool      `json:"unmatched" doc:"True when there was no endpoint to go to."`

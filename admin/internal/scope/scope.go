@@ -16,6 +16,7 @@ type Hooks interface {
 	Backend() webhook.Backend
 	Deliveries() *webhook.Deliveries
 	Endpoints() *webhook.Endpoints
+	Events() *webhook.Events
 	Health() *webhook.Health
 	Replays() *webhook.Replays
 }
@@ -143,7 +144,13 @@ func (v *View) Counters(ctx context.Context, p webhook.ListCountersParams) ([]we
 
 // Event returns an event with its payload.
 func (v *View) Event(ctx context.Context, id uuid.UUID) (webhook.EventStatus, error) {
-	return v.hooks.Backend().GetEvent(ctx, v.scope, id)
+	return v.hooks.Events().Get(ctx, v.scope, id)
+}
+
+// Events lists events without their payloads. The view's scope replaces q's.
+func (v *View) Events(ctx context.Context, q webhook.EventQuery) (webhook.EventPage, error) {
+	q.Scope = v.scope
+	return v.hooks.Events().List(ctx, q)
 }
 
 // Delivery returns a delivery.
