@@ -57,11 +57,25 @@ func listDeliveries(v *visit) error {
 	if err != nil {
 		return err
 	}
-	page := listShape[deliveryShape]{Items: make([]deliveryShape, len(list.Deliveries)), NextCursor: list.Next}
-	for i, d := range list.Deliveries {
-		page.Items[i] = deliveryOf(d)
+	items, err := v.waiting(list.Deliveries)
+	if err != nil {
+		return err
 	}
-	return v.writeJSON(http.StatusOK, page)
+	return v.writeJSON(http.StatusOK, listShape[deliveryShape]{Items: items, NextCursor: list.Next})
+}
+
+// waiting are deliveries with why they wait.
+func (v *visit) waiting(list []webhook.Delivery) ([]deliveryShape, error) {
+	reasons, err := v.view.WaitReasons(v.ctx(), list)
+	if err != nil {
+		return nil, err
+	}
+	shapes := make([]deliveryShape, len(list))
+	for i, d := range list {
+		shapes[i] = deliveryOf(d)
+		shapes[i].WaitReason = reasons[i]
+	}
+	return shapes, nil
 }
 
 // deliveryQuery is what the request's query asks for.
@@ -108,7 +122,11 @@ func (v *visit) deliveryWithAttempts(id uuid.UUID) (deliveryShape, error) {
 	if err != nil {
 		return deliveryShape{}, err
 	}
-	shape := deliveryOf(d)
+	shapes, err := v.waiting([]webhook.Delivery{d})
+	if err != nil {
+		return deliveryShape{}, err
+	}
+	shape := shapes[0]
 	for _, a := range attempts {
 		shape.Attempts = append(shape.Attempts, v.attempt(a))
 	}

@@ -55,6 +55,10 @@ func endpointRoutes() []route {
 			id: "enableEndpoint", tag: "endpoints", summary: "Make a disabled endpoint active again. What was cancelled stays so.",
 			status: 200, response: endpointShape{}, etag: true,
 		}},
+		{method: http.MethodPost, pattern: one + "/test", mutates: true, limited: true, serve: testEndpoint, op: &operation{
+			id: "testEndpoint", tag: "endpoints", summary: "Send a test event now, whatever the endpoint's circuit and pause say. It changes nothing but the log.",
+			request: testInput{}, status: 200, response: testShape{}, problems: []int{409},
+		}},
 		{method: http.MethodPost, pattern: one + "/rotate-secret", mutates: true, limited: true, serve: rotateSecret, op: &operation{
 			id: "rotateSecret", tag: "endpoints", summary: "Give an endpoint a new signing secret. The answer shows it, once.",
 			request: rotateInput{}, optionalBody: true, status: 200, response: endpointShape{}, etag: true, problems: []int{422},
@@ -177,6 +181,33 @@ func rotateSecret(v *visit) error {
 		return err
 	}
 	return v.writeEndpoint(http.StatusOK, v.endpointWithSecret(e))
+}
+
+// testInput says what a test looks like.
+type testInput struct {
+	Type string `json:"type" need:"yes" doc:"The event type of the test, such as invoice.paid."`
+}
+
+// testShape is what came of a test.
+type testShape struct {
+	DeliveryID uuid.UUID    `json:"delivery_id" doc:"The delivery that it is in the log as."`
+	Attempt    attemptShape `json:"attempt"`
+}
+
+func testEndpoint(v *visit) error {
+	id, err := v.id("endpoint_id")
+	if err != nil {
+		return err
+	}
+	var in testInput
+	if err := v.readJSON(&in); err != nil {
+		return err
+	}
+	a, err := v.testEndpoint(id, in.Type)
+	if err != nil {
+		return err
+	}
+	return v.writeJSON(http.StatusOK, testShape{DeliveryID: a.DeliveryID, Attempt: v.attempt(a)})
 }
 
 // dayShape is what happened to an endpoint's deliveries on a day.

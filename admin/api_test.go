@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -29,6 +30,13 @@ func (w *world) successOf(h *admin.Handler, who, tenant string, op apiOperation)
 	case "resumeEndpoint":
 		_, err := w.hooks.Endpoints().Pause(w.t.Context(), scope, own.endpoint, "lunch")
 		require.NoError(w.t, err)
+	case "testEndpoint":
+		stop := w.dispatch()
+		defer stop()
+		require.Eventually(w.t, func() bool {
+			_, err := w.hooks.Endpoints().SendTest(w.t.Context(), scope, own.endpoint, "a.b")
+			return !errors.Is(err, webhook.ErrNoDispatcher)
+		}, 20*time.Second, 5*time.Millisecond)
 	case "cancelDelivery":
 		d, err := w.hooks.Deliveries().RetryNow(w.t.Context(), scope, own.delivery)
 		require.NoError(w.t, err)
@@ -413,4 +421,55 @@ func TestWhatCausesRequestsIsBoundedPerTenant(t *testing.T) {
 		got := unbounded.ask(unbounded.portal, "acme", "POST", "/api/replays/dry-run", map[string]any{"endpoint_id": own.endpoint})
 		require.Equal(t, http.StatusOK, got.Status)
 	}
+}
+
+func TestATestTellsWhatTheEndpointAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := w.populate("acme")
+	path := "/api/endpoints/" + own.endpoint.String() + "/test"
+	got := w.ask(w.portal, "acme", "POST", path, map[string]any{"type": "invoice.paid"})
+	assert.Equal(t, http.StatusServiceUnavailable, got.Status)
+	assert.Equal(t, "no_dispatcher", got.code())
+	got = w.ask(w.portal, "acme", "POST", path, map[string]any{"type": "not a type"})
+	assert.Equal(t, http.StatusUnprocessableEntity, got.Status)
+	assert.Contains(t, got.Body, `"field":"type"`)
+
+	op, ok := documentOf(w, w.portal).find("POST", path)
+	require.True(t, ok)
+	got = w.successOf(w.portal, "acme", "acme", op)
+	attempt := got.object()["attempt"].(map[string]any)
+	assert.InDelta(t, 500, attempt["status"], 0)
+	delivery := w.ask(w.portal, "acme", "GET", "/api/deliveries/"+got.object()["delivery_id"].(string), nil)
+	assert.InDelta(t, -1, delivery.object()["run"], 0)
+}
+
+func TestListsTakeEveryFilter(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	own := w.populate("acme")
+	for target, n := range map[string]int{
+		"deliveries?event_type=invoice.paid":                                 1,
+		"deliveries?event_type=a.b":                                          0,
+		"deliveries?resource_id=in_9&state=dead&status=5xx":                  1,
+		"deliveries?status=2xx":                                              0,
+		"deliveries?from=2020-01-01T00:00:00Z":                               1,
+		"deliveries?until=2020-01-01T00:00:00Z":                              0,
+		"deliveries?endpoint_id=" + own.endpoint.String():                    1,
+		"events?type=invoice.paid&resource_id=in_9":                          1,
+		"events?unmatched=true":                                              0,
+		"events?order=oldest_first":                                          0, // it is not a minute old
+		"events?from=2020-01-01T00:00:00Z&until=2200-01-01T00:00:00%2B01:00": 1,
+	} {
+		got := w.ask(w.portal, "acme", "GET", "/api/"+target, nil)
+		require.Equal(t, http.StatusOK, got.Status, "%s: %s", target, got.Body)
+		assert.Len(t, got.object()["items"], n, target)
+	}
+	for _, target := range []string{"deliveries?from=yesterday", "deliveries?status=6xx", "events?order=random", "events?unmatched=yes"} {
+		assert.Equal(t, http.StatusBadRequest, w.ask(w.portal, "acme", "GET", "/api/"+target, nil).Status, target)
+	}
+	d, err := w.hooks.Deliveries().RetryNow(t.Context(), webhook.AllTenants(), own.delivery)
+	require.NoError(t, err)
+	got := w.ask(w.portal, "acme", "GET", "/api/deliveries/"+d.ID.String(), nil)
+	assert.Equal(t, "due", got.object()["wait_reason"])
 }

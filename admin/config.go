@@ -68,7 +68,7 @@ type EventType struct {
 // Config configures [New]. Authorize is required; the rest has defaults.
 type Config struct {
 	// ActionsPerMinute bounds how often a operator may ask for what
-	// causes requests to receivers or long reads: retries, replays and their dry
+	// causes requests to receivers or long reads: tests, retries, replays and their dry
 	// runs, new endpoints and secrets. More is answered with 429. Zero means 60; negative
 	// means no bound. Each process counts for itself.
 	ActionsPerMinute int
@@ -117,7 +117,7 @@ type Config struct {
 // PortalConfig configures [NewPortal]. Authorize is required; the rest has defaults.
 type PortalConfig struct {
 	// ActionsPerMinute bounds how often a tenant's members, together, may ask for what
-	// causes requests to receivers or long reads: retries, replays and their dry
+	// causes requests to receivers or long reads: tests, retries, replays and their dry
 	// runs, new endpoints and secrets. More is answered with 429. Zero means 60; negative
 	// means no bound. Each process counts for itself.
 	ActionsPerMinute int

@@ -96,14 +96,24 @@ func (w *world) populate(tenant string) ids {
 	return ids{endpoint: e.ID, event: res.EventID, delivery: d.ID, replay: job.ID}
 }
 
-// deliver runs a dispatcher until the first delivery of an event is final.
-func (w *world) deliver(tenant string, event uuid.UUID) webhook.Delivery {
+// dispatch runs a dispatcher until stop is called.
+func (w *world) dispatch() (stop func()) {
 	w.t.Helper()
 	d, err := w.hooks.NewDispatcher(webhook.DispatcherConfig{PollInterval: 10 * time.Millisecond})
 	require.NoError(w.t, err)
-	ctx, stop := context.WithCancel(w.t.Context())
+	ctx, cancel := context.WithCancel(w.t.Context())
 	done := make(chan error)
 	go func() { done <- d.Run(ctx) }()
+	return func() {
+		cancel()
+		require.NoError(w.t, <-done)
+	}
+}
+
+// deliver runs a dispatcher until the first delivery of an event is final.
+func (w *world) deliver(tenant string, event uuid.UUID) webhook.Delivery {
+	w.t.Helper()
+	stop := w.dispatch()
 	var final webhook.Delivery
 	require.Eventually(w.t, func() bool {
 		list := w.deliveriesOf(tenant, event)
@@ -114,7 +124,6 @@ func (w *world) deliver(tenant string, event uuid.UUID) webhook.Delivery {
 		return true
 	}, 20*time.Second, 5*time.Millisecond)
 	stop()
-	require.NoError(w.t, <-done)
 	return final
 }
 

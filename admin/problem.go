@@ -125,6 +125,8 @@ var wordStart = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 func fieldName(field string) string {
 	if _, name, ok := strings.Cut(field, "."); ok {
 		field = name
+	} else if field == "eventType" { // of Endpoints.SendTest
+		field = "type"
 	}
 	name := strings.ToLower(wordStart.ReplaceAllString(field, "${1}_${2}"))
 	for theirs, ours := range otherNames {

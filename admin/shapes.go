@@ -199,10 +199,11 @@ type deliveryShape struct {
 	ID            uuid.UUID             `json:"id"`
 	EventID       uuid.UUID             `json:"event_id"`
 	EndpointID    uuid.UUID             `json:"endpoint_id"`
-	Run           int                   `json:"run" doc:"0 for the first; each replay adds one."`
+	Run           int                   `json:"run" doc:"0 for the first; each replay adds one. -1 for a test."`
 	Tenant        string                `json:"tenant"`
 	EventType     string                `json:"event_type"`
 	State         webhook.DeliveryState `json:"state"`
+	WaitReason    webhook.WaitReason    `json:"wait_reason,omitempty" doc:"Why a pending delivery has not been sent."`
 	Reason        string                `json:"reason,omitempty" doc:"Why a final delivery ended as it did."`
 	AttemptCount  int                   `json:"attempt_count"`
 	NextAttemptAt time.Time             `json:"next_attempt_at,omitzero" doc:"When a pending delivery is due."`
@@ -210,6 +211,7 @@ type deliveryShape struct {
 	FinishedAt    time.Time             `json:"finished_at,omitzero"`
 	LastStatus    int                   `json:"last_status,omitempty" doc:"The HTTP status of the latest attempt."`
 	LastClass     webhook.ErrorClass    `json:"last_class,omitempty" doc:"What went wrong with the latest attempt."`
+	Skipped       bool                  `json:"ordering_skipped,omitempty" doc:"True when it went before an earlier one of its order, after the hold."`
 	Attempts      []attemptShape        `json:"attempts,omitempty" doc:"The attempts, where one delivery is read."`
 }
 
@@ -217,7 +219,7 @@ func deliveryOf(d webhook.Delivery) deliveryShape {
 	return deliveryShape{
 		ID: d.ID, EventID: d.EventID, EndpointID: d.EndpointID, Run: d.Run, Tenant: d.Tenant, EventType: d.EventType,
 		State: d.State, Reason: d.Reason, AttemptCount: d.Attempts, NextAttemptAt: d.NextAttemptAt, CreatedAt: d.CreatedAt,
-		FinishedAt: d.FinishedAt, LastStatus: d.LastStatus, LastClass: d.LastClass,
+		FinishedAt: d.FinishedAt, LastStatus: d.LastStatus, LastClass: d.LastClass, Skipped: d.OrderingSkipped,
 	}
 }
 

@@ -164,6 +164,11 @@ func (v *View) Deliveries(ctx context.Context, q webhook.DeliveryQuery) (webhook
 	return v.hooks.Deliveries().List(ctx, q)
 }
 
+// WaitReasons tells why deliveries wait. They come from the view.
+func (v *View) WaitReasons(ctx context.Context, list []webhook.Delivery) ([]webhook.WaitReason, error) {
+	return v.hooks.Deliveries().WaitReasons(ctx, list)
+}
+
 // Attempts returns a delivery's attempts.
 func (v *View) Attempts(ctx context.Context, delivery uuid.UUID) ([]webhook.Attempt, error) {
 	return v.hooks.Deliveries().Attempts(ctx, v.scope, delivery)
