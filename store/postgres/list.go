@@ -160,6 +160,7 @@ func (l *deliveryList) narrow(ctx context.Context) (foreign bool, err error) {
 
 // statement returns the statement, or false when no table can hold what is wanted.
 func (l *deliveryList) statement() (q statement, ok bool) {
+	l.args, l.walks, l.parts, l.ends, l.bounds = nil, nil, nil, nil, "" // those of the part before
 	if l.p.Before != uuid.Nil {
 		l.bounds += " AND d.id < " + l.parameter(l.s.db.id(l.p.Before), "uuid")
 	}
