@@ -30,6 +30,7 @@ type options struct {
 	period     time.Duration // for which a side enqueues
 	parked     int           // deliveries of one endpoint while others are claimed for
 	healthy    time.Duration // for which healthy endpoints are watched per side
+	logged     int           // deliveries in the log while pages are looked at
 	only       string
 	profile    string
 	statements bool
@@ -57,14 +58,15 @@ func main() {
 	flag.DurationVar(&o.period, "period", 2*time.Second, "how long each side enqueues per round")
 	flag.IntVar(&o.parked, "parked", 1_000_000, "deliveries of one endpoint while others are claimed for")
 	flag.DurationVar(&o.healthy, "healthy", time.Minute, "how long healthy endpoints are watched, before and after others are struck")
-	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, memory, scheduler, claim, healthy")
+	flag.IntVar(&o.logged, "logged", 1_000_000, "deliveries in the log, over a hundredth as many endpoints, while pages are looked at")
+	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, memory, scheduler, claim, healthy, pages")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile per side and round into this directory")
 	flag.BoolVar(&o.statements, "statements", false, "print the costliest statements of each side (pg_stat_statements)")
 	flag.DurationVar(&o.riverFetch, "river-fetch-cooldown", riverFetchCooldown, "River's FetchCooldown")
 	flag.Parse()
 	if *quick {
 		o.rounds, o.events, o.pending, o.period = 1, 2_000, 5_000, 300*time.Millisecond
-		o.parked, o.healthy = 20_000, 3*time.Second
+		o.parked, o.healthy, o.logged = 20_000, 3*time.Second, 20_000
 	}
 
 	if err := interruptible(o); err != nil {
@@ -120,6 +122,11 @@ func run(ctx context.Context, o options) (err error) {
 	if strings.Contains("healthy", o.only) {
 		if err := measureHealthy(ctx, c, o); err != nil {
 			return fmt.Errorf("healthy: %w", err)
+		}
+	}
+	if strings.Contains("pages", o.only) {
+		if err := measurePages(ctx, c, o); err != nil {
+			return fmt.Errorf("pages: %w", err)
 		}
 	}
 	fmt.Printf("\ntook %s\n", time.Since(began).Round(time.Second))
