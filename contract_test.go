@@ -134,6 +134,7 @@ func seldom() webhook.DispatcherConfig {
 	return webhook.DispatcherConfig{
 		Breaker:           webhook.BreakerConfig{ConsecutiveFailures: -1},
 		HeartbeatInterval: 5 * time.Minute,
+		Lease:             time.Hour,
 		PollInterval:      10 * time.Minute,
 	}
 }

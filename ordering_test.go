@@ -165,7 +165,7 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dispatchers := rapid.IntRange(1, 3).Draw(rt, "dispatchers")
 		resources := rapid.IntRange(1, 3).Draw(rt, "resources")
-		steps := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 40).Draw(rt, "steps")
+		steps := rapid.SliceOfN(rapid.IntRange(0, 9), 1, 25).Draw(rt, "steps")
 		answers := rapid.SliceOfN(rapid.SampledFrom([]int{200, 200, 200, 500, 429, 404}), 1, 20).Draw(rt, "answers")
 		inVirtualTime(t, func(_ *testing.T, w *world) {
 			k := &orderly{flying: map[string]bool{}, last: map[string]int{}, answers: answers}
@@ -176,7 +176,7 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 			stops := make([]func(), dispatchers)
 			cfg := webhook.DispatcherConfig{
 				Breaker: webhook.BreakerConfig{ConsecutiveFailures: -1}, OrderingHold: -1,
-				PollInterval: 10 * time.Second, HeartbeatInterval: 10 * time.Second,
+				Lease: time.Hour, PollInterval: 10 * time.Second, HeartbeatInterval: time.Minute,
 			}
 			start := func(i int) { stops[i] = w.dispatch(cfg) }
 			for i := range stops {
@@ -209,7 +209,7 @@ func TestOrderIsKeptWhateverHappens(t *testing.T) {
 				}
 			}
 			k.recover()
-			time.Sleep(time.Hour)
+			time.Sleep(20 * time.Minute)
 			for _, stop := range stops {
 				stop()
 			}
