@@ -143,7 +143,7 @@ func (v *visit) holds(e webhook.Endpoint) (string, error) {
 	case err != nil:
 		return "", err
 	case h.Circuit.State == webhook.CircuitOpen:
-		return "The endpoint has failed too often and is left alone: its circuit is open, with the next probe " + phrase.Ago(h.Circuit.NextProbeAt, time.Now()) + ". Waiting uses up no attempt.", nil
+		return "The endpoint has failed too often and is left alone: its circuit is open, " + probeInWords(h.Circuit.NextProbeAt, time.Now()) + ". Waiting uses up no attempt.", nil
 	case h.Circuit.State == webhook.CircuitHalfOpen:
 		return "The endpoint has failed too often: one delivery goes first, as a probe.", nil
 	}

@@ -76,7 +76,7 @@ func (v *visit) endpointRow(e webhook.Endpoint, h webhook.EndpointHealth, now ti
 	case e.State != webhook.EndpointActive:
 		row.Note = "since " + phrase.Since(e.StateChangedAt, now)
 	case h.Circuit.State == webhook.CircuitOpen:
-		row.Note = "next probe " + phrase.Ago(h.Circuit.NextProbeAt, now)
+		row.Note = probeInWords(h.Circuit.NextProbeAt, now)
 	case h.Status == webhook.HealthFailing || h.Status == webhook.HealthUnsteady:
 		row.Note = answerTag(h.LastStatus, h.LastClass).Word
 	}
@@ -263,15 +263,15 @@ func healthFigures(h webhook.EndpointHealth, now time.Time) []figure {
 		{Label: "Success, 24 h", Value: successInWords(h.Day), Note: phrase.Plural(h.Day.Attempts, "attempt", "attempts")},
 		waiting,
 		dead,
-		{Label: "Last success", Value: phrase.Ago(h.LastSuccessAt, now), Note: lastTime(h.LastSuccessAt)},
+		{Label: "Last success", Value: phrase.Ago(h.LastSuccessAt, now), Note: lastTime(h.LastSuccessAt, now)},
 	}
 }
 
-func lastTime(t time.Time) string {
+func lastTime(t, now time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return phrase.Time(t)
+	return "at " + phrase.Since(t, now)
 }
 
 // settingsInWords are the settings that are not the defaults.

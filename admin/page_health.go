@@ -30,7 +30,7 @@ func healthTag(h webhook.EndpointHealth) tag {
 		return tag{"ok", "check", "healthy"}
 	case webhook.HealthUnknown:
 	}
-	return tag{"", "", "quiet"}
+	return tag{"", "dot", "quiet"}
 }
 
 // statement is a sentence on how something fares: a bold beginning, and the rest.
@@ -49,10 +49,7 @@ func healthInWords(e webhook.Endpoint, h webhook.EndpointHealth, now time.Time) 
 	case e.State == webhook.EndpointPaused:
 		return statement{"still", "pause", "Paused since " + since, because(e.StateReason) + ", " + waiting + "."}
 	case h.Circuit.State == webhook.CircuitOpen:
-		probe := "next probe now"
-		if wait := h.Circuit.NextProbeAt.Sub(now); wait > time.Second {
-			probe = "next probe in " + phrase.Span(wait.Round(time.Second))
-		}
+		probe := probeInWords(h.Circuit.NextProbeAt, now)
 		return statement{"bad", "cross", "Circuit open since " + phrase.Since(h.Circuit.Since, now), ", " + probe + ", " + waiting + ". It failed too often, so it is left alone for a while; waiting uses up no attempt."}
 	case h.Circuit.State == webhook.CircuitHalfOpen:
 		return statement{"warn", "retry", "Circuit half open since " + phrase.Since(h.Circuit.NextProbeAt, now), ", the next delivery is a probe, " + waiting + "."}
@@ -190,6 +187,14 @@ func scale(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
+// probeInWords says when an open circuit is probed.
+func probeInWords(at, now time.Time) string {
+	if wait := at.Sub(now); wait > time.Second {
+		return "next probe in " + phrase.Span(wait.Round(time.Second))
+	}
+	return "next probe now"
+}
+
 // withoutGaps fills in the buckets in which nothing happened.
 func withoutGaps(buckets []webhook.ActivityBucket, length time.Duration, n int, now time.Time) []webhook.ActivityBucket {
 	last := now.UTC().Truncate(length)
@@ -267,7 +272,7 @@ func latencyMeter(h webhook.EndpointHealth, timeout time.Duration) []meterRow {
 	for _, p := range []struct {
 		word string
 		d    time.Duration
-	}{{"half of them (p50)", h.LatencyP50}, {"95 of 100 (p95)", h.LatencyP95}, {"99 of 100 (p99)", h.LatencyP99}} {
+	}{{"median", h.LatencyP50}, {"95 of 100 in", h.LatencyP95}, {"99 of 100 in", h.LatencyP99}} {
 		fill := "fill-accent"
 		if p.d > timeout*6/10 {
 			fill = "fill-warn"

@@ -155,7 +155,7 @@ func overviewFigures(o webhook.HealthOverview, window string) []figure {
 	}
 	ready := figure{Label: "Oldest ready", Value: "–", Note: "nothing waits"}
 	if o.OldestReadyAge > 0 {
-		ready.Value, ready.Note = phrase.Span(o.OldestReadyAge.Round(time.Second)), "healthy endpoints: "+phrase.Span(o.OldestReadyAgeHealthy.Round(time.Second))
+		ready.Value, ready.Note = phrase.Span(o.OldestReadyAge.Round(time.Second)), phrase.Span(o.OldestReadyAgeHealthy.Round(time.Second))+" for healthy ones"
 		if o.OldestReadyAgeHealthy > time.Minute {
 			ready.Class = "warn"
 		}

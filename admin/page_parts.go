@@ -208,7 +208,7 @@ func answerTag(status int, class webhook.ErrorClass) tag {
 	}
 	switch {
 	case status == 0 && class == webhook.ClassNone:
-		return tag{"still", "", "none yet"}
+		return tag{"still", "dot", "none yet"}
 	case class == webhook.ClassNone:
 		return tag{"ok", "check", word}
 	case class == webhook.ClassCancelled || class == webhook.ClassProxy || class == webhook.ClassInternal:
