@@ -84,7 +84,7 @@ check: format-check vet lint tidy-check test api-check vuln ## everything that m
 
 .PHONY: vet
 vet: ## run go vet in every module
-	@$(call in_modules,$(GO) vet ./... && $(GO) vet -tags=long,compat,mattn ./...)
+	@$(call in_modules,$(GO) vet ./... && $(GO) vet -tags=long,compat,mattn,screenshots ./...)
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## run the linters in every module
