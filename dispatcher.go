@@ -270,9 +270,12 @@ type run struct {
 	recorder *recorder
 	marker   *marker
 	leases   *leaseKeeper
+	telling  *telling
 
 	reconciled chan struct{} // cap 1: wakes the reconciliation
 	turns      chan struct{} // cap 1: wakes what gives the turns of ordering keys
+
+	listening atomic.Bool // signals of others are heard
 
 	attempts     sync.WaitGroup
 	attemptCtx   context.Context // ends with the grace period
@@ -282,6 +285,7 @@ type run struct {
 func newRun(d *Dispatcher, off scheduler.Mechanisms) *run {
 	r := &run{d: d, core: d.core, cfg: &d.cfg, off: off, reconciled: make(chan struct{}, 1), turns: make(chan struct{}, 1)}
 	r.registry = newRegistry(d.core, func(changed []*target) { r.loop.endpointsChanged(changed) })
+	r.telling = newTelling(r.dispatching())
 	r.cluster = newCluster(r)
 	r.loop = newLoop(r)
 	r.fanOut = newFanOut(r)

@@ -64,12 +64,14 @@ func (f *fanOut) drain(ctx context.Context) error {
 	for ctx.Err() == nil {
 		now := f.r.d.clock.now()
 		clear(f.matcher.matched)
+		began := time.Now()
 		res, err := f.r.core.backend.FanOut(ctx, FanOutParams{
 			Now:           now,
 			MaxEvents:     fanOutEvents,
 			MaxDeliveries: fanOutDeliveries,
 			Matcher:       f.matcher,
 		})
+		f.tell(&res, err, now, time.Since(began))
 		if err != nil {
 			return fmt.Errorf("fan out: %w", err)
 		}
@@ -80,6 +82,21 @@ func (f *fanOut) drain(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// tell tells the observer of a fan-out that did something.
+func (f *fanOut) tell(res *FanOutResult, err error, now time.Time, took time.Duration) {
+	o := f.r.telling.observer
+	if o == nil || res.Events == 0 && err == nil {
+		return
+	}
+	report := FanOutReport{
+		Took: took, Events: res.Events, Unmatched: res.Unmatched, Deliveries: res.Deliveries, Failed: err != nil,
+	}
+	if !res.OldestCreatedAt.IsZero() {
+		report.Lag = max(now.Add(took).Sub(res.OldestCreatedAt), 0)
+	}
+	f.r.observe(func() { o.FanOutDone(report) })
 }
 
 // announce tells the loop, and the dispatchers whose endpoints they are, of new

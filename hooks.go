@@ -45,6 +45,9 @@ type Config struct {
 	// an empty Tenant. False means that an empty Tenant is refused.
 	SingleTenant bool
 
+	// Tracer connects events and attempts with the host's traces. Nil means no tracing.
+	Tracer Tracer
+
 	// Transport is what requests go through. Nil means [NewTransport] with its zero
 	// configuration: public addresses over HTTPS only. Give a Transport with other
 	// rules, one that is wrapped ([Transport.Wrap]), or any other RoundTripper, which
@@ -78,6 +81,7 @@ type core struct {
 	running    running
 	tests      timeid.Generator // ids of tests
 	signer     Signer
+	tracer     Tracer // nil: none
 	waker      *waker
 }
 
@@ -136,6 +140,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 		machine: machine,
 		log:     cfg.Logger,
 		signer:  cfg.Signer,
+		tracer:  cfg.Tracer,
 		limits:  eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},
 		waker:   newWaker(notifier),
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,6 +19,9 @@ const (
 	// saturatedPause is how long claiming pauses while too many results wait for
 	// the database.
 	saturatedPause = 50 * time.Millisecond
+
+	// showEvery is how often the scheduler's figures are shown.
+	showEvery = 200 * time.Millisecond
 )
 
 // loop owns the scheduler: it is told what is ready and what is over, asks what
@@ -58,6 +62,9 @@ type loop struct {
 	tenants  map[string]*tenantPlace
 	counting bool                   // backlogs are being counted
 	shedding map[uuid.UUID]struct{} // whose new deliveries are shed
+	shownAt  time.Time              // when totals were set
+
+	totals atomic.Pointer[scheduler.Totals] // for others to read
 }
 
 // attemptOver tells the scheduler how an attempt ended.
@@ -158,6 +165,7 @@ func (l *loop) run(ctx context.Context) {
 	defer close(l.over)
 	for ctx.Err() == nil {
 		l.claim(ctx)
+		l.show()
 		l.waitForNews(ctx)
 	}
 	for id, p := range l.places {
@@ -167,6 +175,15 @@ func (l *loop) run(ctx context.Context) {
 	}
 	for n := l.claiming + l.probing; n > 0; n-- {
 		l.handBack(<-l.claimedC)
+	}
+}
+
+// show lets others read the scheduler's figures, a few times per second at most.
+func (l *loop) show() {
+	if now := time.Now(); now.Sub(l.shownAt) >= showEvery {
+		l.shownAt = now
+		totals := l.sched.Totals()
+		l.totals.Store(&totals)
 	}
 }
 
@@ -294,12 +311,29 @@ func (l *loop) takeDone(res attemptOver) {
 
 func (l *loop) logCircuit(id uuid.UUID, change scheduler.Change, snap scheduler.Snapshot) {
 	log := l.r.core.log
+	l.tellCircuit(id, change, snap)
 	switch {
 	case change.Opened:
 		log.Warn("webhook: circuit open", "endpoint", id, "until", snap.Circuit.OpenUntil, "flapped", change.Flapped)
 	case change.Closed:
 		log.Info("webhook: circuit closed", "endpoint", id)
 	}
+}
+
+// tellCircuit tells the observer of a circuit that opened or closed.
+func (l *loop) tellCircuit(id uuid.UUID, change scheduler.Change, snap scheduler.Snapshot) {
+	o := l.r.telling.observer
+	if o == nil || !change.Opened && !change.Closed {
+		return
+	}
+	report := CircuitReport{EndpointID: id, State: CircuitClosed}
+	if t := l.r.registry.get(id); t != nil {
+		report.Tenant = t.record.Tenant
+	}
+	if change.Opened {
+		report.State, report.Until, report.Flapped = CircuitOpen, snap.Circuit.OpenUntil, change.Flapped
+	}
+	l.r.observe(func() { o.CircuitChanged(report) })
 }
 
 // claim asks the scheduler what may be sent and leases that in the store.
@@ -362,7 +396,9 @@ func (l *loop) begin(ctx context.Context, grants []scheduler.Grant, count *int) 
 		asked[i] = l.ask(g)
 	}
 	l.r.attempts.Go(func() {
+		began := time.Now()
 		reply := l.r.claim(ctx, asked)
+		l.r.tellClaim(&reply, time.Since(began))
 		reply.grants, reply.count = grants, count
 		l.claimedC <- reply
 	})
@@ -416,19 +452,20 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 		got.ProbeHeld = reply.held[g.Endpoint]
 		l.sched.Settle(now, g, got)
 	}
+	probes := reply.count == &l.probing
 	for i := range reply.claimed {
 		c := &reply.claimed[i]
 		flight, _ := l.sched.Start(now, c.EndpointID, scheduler.Attempt{
 			Due:    c.DueAt,
 			Lane:   scheduler.Lane(c.Lane),
 			Number: c.Attempts + 1,
-			Probe:  reply.count == &l.probing,
+			Probe:  probes,
 		})
 		if flight == nil {
 			l.r.handBack(c, reply.token)
 			continue
 		}
-		l.workers.run(func() { l.r.attempt(c, reply.token, flight) })
+		l.workers.run(func() { l.r.attempt(c, reply.token, flight, probes) })
 	}
 }
 
@@ -536,6 +573,23 @@ func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 		Requests:   claimRequests(grants, reply.held),
 	})
 	return reply
+}
+
+// tellClaim tells the observer of a claim.
+func (r *run) tellClaim(reply *claimReply, took time.Duration) {
+	o := r.telling.observer
+	if o == nil {
+		return
+	}
+	now := r.d.clock.now()
+	report := ClaimReport{Took: took, Claimed: len(reply.claimed), Failed: reply.err != nil}
+	for i := range reply.claimed {
+		report.Lag = max(report.Lag, now.Sub(reply.claimed[i].DueAt))
+		if reply.claimed[i].TakenOver {
+			report.TakenOver++
+		}
+	}
+	r.observe(func() { o.ClaimDone(report) })
 }
 
 func claimRequests(grants []scheduler.Grant, held map[uuid.UUID]time.Time) []ClaimRequest {

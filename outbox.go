@@ -42,7 +42,10 @@ func (h *Hooks[Tx]) Enqueue(ctx context.Context, tx Tx, event Event) (EnqueueRes
 	if err != nil {
 		return EnqueueResult{}, err
 	}
+	trace, end := h.core.enqueueSpan(ctx, 1)
+	rec.TraceParent = trace
 	results, err := h.store.InsertEvents(ctx, tx, []EventRecord{rec})
+	end(err)
 	if err != nil {
 		return EnqueueResult{}, fmt.Errorf("enqueue event: %w", err)
 	}
@@ -77,7 +80,12 @@ func (h *Hooks[Tx]) EnqueueMany(ctx context.Context, tx Tx, events []Event) ([]E
 		}
 		recs[i] = rec
 	}
+	trace, end := h.core.enqueueSpan(ctx, len(recs))
+	for i := range recs {
+		recs[i].TraceParent = trace
+	}
 	results, err := h.store.InsertEvents(ctx, tx, recs)
+	end(err)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue %d events: %w", len(events), err)
 	}

@@ -72,10 +72,13 @@ func (r *recorder) add(res Result) {
 }
 
 // saturated reports whether so many results wait that nothing should be sent.
-func (r *recorder) saturated() bool {
+func (r *recorder) saturated() bool { return r.unrecorded() >= r.limit }
+
+// unrecorded is how many results wait.
+func (r *recorder) unrecorded() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.pending)+r.writing >= r.limit
+	return len(r.pending) + r.writing
 }
 
 func (r *recorder) take() []Result {

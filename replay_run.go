@@ -189,6 +189,13 @@ func (r *run) replayed(ctx context.Context, job *ReplayJobRecord, step *AdvanceR
 		// Another dispatcher's endpoint is found by that one's reconciliation.
 		r.loop.ready([]ReadyLane{{EndpointID: job.EndpointID, Lane: LaneReplay, DueAt: step.Now}})
 	}
+	if o := r.telling.observer; o != nil && held {
+		report := ReplayReport{
+			JobID: job.ID, EndpointID: job.EndpointID, Tenant: job.Tenant, State: step.State,
+			Matched: job.Matched, Handled: job.Handled + step.Handled, Created: job.Created + created, Begun: created,
+		}
+		r.observe(func() { o.ReplayAdvanced(report) })
+	}
 	if held && step.State != ReplayRunning {
 		r.core.log.InfoContext(ctx, "webhook: replay job over", "job", job.ID, "endpoint", job.EndpointID, "state", step.State,
 			"reason", step.Reason, "matched", job.Matched, "created", job.Created+created)

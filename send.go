@@ -27,8 +27,9 @@ type sent struct {
 
 // attempt sends one claimed delivery and hands what came of it to the recorder
 // and the loop. It runs in a goroutine of its own.
-func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
-	s := r.send(c, Lease{DeliveryID: c.DeliveryID, Token: token})
+func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight, probe bool) {
+	span := r.attemptSpan(c)
+	s := r.send(c, Lease{DeliveryID: c.DeliveryID, Token: token}, span)
 	r.recorder.add(s.result)
 	res := attemptOver{
 		endpoint: c.EndpointID,
@@ -41,9 +42,12 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
 		res.RetryAt = s.result.NextAttemptAt
 	}
 	r.loop.done(res)
+	var report *AttemptReport
 	if s.result.Attempt != nil {
-		r.report(c, &s.result)
+		report = r.reportOf(c, &s.result, probe)
+		r.report(report)
 	}
+	span.end(report)
 	if s.disable != "" {
 		r.disable(c.EndpointID, s.disable)
 	}
@@ -51,7 +55,7 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight) {
 
 // send makes one attempt. A panic in the signer, the transport or another part
 // that the host gave holds the delivery back and nothing else.
-func (r *run) send(c *Claimed, lease Lease) (s sent) {
+func (r *run) send(c *Claimed, lease Lease, span attemptSpan) (s sent) {
 	started := r.d.clock.now()
 	once := false // marked as sent
 	defer func() {
@@ -81,7 +85,7 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 		return sent{result: Result{Lease: lease, State: StateDead, Reason: reasonWindow, Order: c.Order}}
 	}
 	timeout := r.timeout(t)
-	req, err := r.request(t, c, started, timeout)
+	req, err := r.request(span.ctx, t, c, started, timeout)
 	if err != nil {
 		r.logHeld(c, "build the request", err)
 		return r.holdBack(c, lease, started, err)
@@ -105,7 +109,10 @@ func (r *run) send(c *Claimed, lease Lease) (s sent) {
 		refused = err != nil
 		return err
 	}
-	res := r.core.client.Do(r.attemptCtx, req)
+	if span.parent != "" {
+		req.Header[headerTraceParent] = []string{span.parent}
+	}
+	res := r.core.client.Do(span.ctx, req)
 	res.Sent = res.Sent && !refused
 	scrub(&res, req.Header)
 	if !res.Sent && res.Latency > timeout+leaseSlack(r.cfg.Lease) {
@@ -175,8 +182,8 @@ func (r *run) retryPolicy(t *target) RetryPolicy { return t.options.Retry.policy
 // request builds the request of an attempt. A key management service or an
 // authorisation server that does not answer holds it up no longer than the
 // receiver could.
-func (r *run) request(t *target, c *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
-	ctx, cancel := withLazyTimeout(r.attemptCtx, timeout)
+func (r *run) request(ctx context.Context, t *target, c *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
+	ctx, cancel := withLazyTimeout(ctx, timeout)
 	defer cancel()
 	return r.core.buildRequest(ctx, t, c, now, timeout)
 }
@@ -301,55 +308,55 @@ func (r *run) disable(id uuid.UUID, reason string) {
 	}
 }
 
-func (r *run) logAttempt(level slog.Level, c *Claimed, res *Result) {
-	a := res.Attempt
+func (r *run) logAttempt(level slog.Level, a *AttemptReport) {
 	r.core.log.LogAttrs(r.attemptCtx, level, "webhook: attempt",
 		slog.String("delivery", a.DeliveryID.String()),
 		slog.String("event", a.EventID.String()),
-		slog.String("type", c.Event.Type),
+		slog.String("type", a.EventType),
 		slog.String("endpoint", a.EndpointID.String()),
 		slog.String("tenant", a.Tenant),
 		slog.Int("attempt", a.Number),
 		slog.Duration("latency", a.Latency),
 		slog.Int("status", a.Status),
 		slog.String("class", string(a.Class)),
-		slog.String("state", string(res.State)),
-		slog.Bool("counted", !res.Uncounted),
+		slog.String("circuit", string(a.Circuit)),
+		slog.String("state", string(a.State)),
+		slog.Bool("counted", !a.Uncounted),
 	)
 }
 
 // report logs an attempt and tells the observer.
-func (r *run) report(c *Claimed, res *Result) {
-	a := res.Attempt
+func (r *run) report(report *AttemptReport) {
 	level := slog.LevelInfo
-	if a.Class != ClassNone {
+	if report.Class != ClassNone {
 		level = slog.LevelWarn
 	}
 	if r.core.log.Enabled(r.attemptCtx, level) {
-		r.logAttempt(level, c, res)
+		r.logAttempt(level, report)
 	}
-	if r.cfg.Observer == nil {
-		return
+	if r.cfg.Observer != nil {
+		r.observe(func() { r.cfg.Observer.AttemptDone(*report) })
 	}
-	r.observe(func() {
-		r.cfg.Observer.AttemptDone(AttemptReport{
-			Attempt:       *a,
-			EventType:     c.Event.Type,
-			Run:           c.Run,
-			State:         res.State,
-			Reason:        res.Reason,
-			NextAttemptAt: res.NextAttemptAt,
-			Uncounted:     res.Uncounted,
-		})
-	})
 }
 
-// observe calls the observer, which may panic.
-func (r *run) observe(tell func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.core.log.Error("webhook: panic in the observer", "panic", fmt.Sprintf("%T", v))
-		}
-	}()
-	tell()
+// reportOf puts together what is told of an attempt.
+func (r *run) reportOf(c *Claimed, res *Result, probe bool) *AttemptReport {
+	report := &AttemptReport{
+		Attempt:       *res.Attempt,
+		EventType:     c.Event.Type,
+		Run:           c.Run,
+		State:         res.State,
+		Reason:        res.Reason,
+		NextAttemptAt: res.NextAttemptAt,
+		Uncounted:     res.Uncounted,
+		Circuit:       CircuitClosed,
+		EnqueuedAt:    c.Event.CreatedAt,
+		DueAt:         c.DueAt,
+		TakenOver:     c.TakenOver,
+	}
+	if probe {
+		report.Circuit = CircuitHalfOpen
+	}
+	report.WasHealthy = r.telling.seen(c.EndpointID, report)
+	return report
 }

@@ -48,6 +48,9 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 			return nil
 		})
 	}
+	if r.telling.observer != nil {
+		every(r.cfg.PollInterval, "tell the observer", r.sample)
+	}
 	workers.Go(func() { r.reconcile(ctx) })
 	workers.Go(func() { r.giveTurns(ctx) })
 	workers.Go(func() { r.replay(ctx) })
@@ -105,14 +108,18 @@ func (r *run) reconcile(ctx context.Context) {
 
 func (r *run) reconcileOnce(ctx context.Context) error {
 	var after uuid.UUID
+	var oldest oldestDue
 	for {
-		lanes, err := r.core.backend.Ready(ctx, ReadyParams{Now: r.d.clock.now(), After: after, Limit: reconcilePage})
+		now := r.d.clock.now()
+		lanes, err := r.core.backend.Ready(ctx, ReadyParams{Now: now, After: after, Limit: reconcilePage})
 		if err != nil {
 			return err
 		}
 		if len(lanes) == 0 {
+			r.telling.waited(&oldest)
 			return nil
 		}
+		oldest.look(r, lanes, now)
 		after = lanes[len(lanes)-1].EndpointID
 		if err := r.settleAbandoned(ctx, lanes); err != nil {
 			return err
@@ -157,9 +164,11 @@ func (r *run) hear(ctx context.Context, n Notifier) {
 	for ctx.Err() == nil {
 		err := n.Listen(ctx, func() {
 			wait.reset()
+			r.listening.Store(true)
 			// What was signalled while nobody listened is looked for now.
 			poke(r.fanOut.wake)
 		}, func(s Signal) { r.signalled(ctx, s) })
+		r.listening.Store(false)
 		if ctx.Err() != nil {
 			return
 		}
