@@ -67,7 +67,7 @@ func (t *Tracer) AttemptStarted(ctx context.Context, a webhook.AttemptStart) (in
 	if enqueued.IsValid() {
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: enqueued}))
 	}
-	ctx, span := t.tracer.Start(ctx, "webhook attempt", options...) //nolint:spancheck // end ends it
+	ctx, span := t.tracer.Start(ctx, "webhook attempt", options...)                   //nolint:spancheck // end ends it
 	return ctx, parentOf(ctx), func(r *webhook.AttemptReport) { endAttempt(span, r) } //nolint:spancheck // end ends it
 }
 
