@@ -37,7 +37,7 @@ type attempt struct {
 	gotConn   atomic.Bool
 	guarded   atomic.Bool
 	refused   atomic.Pointer[opError] // why nothing may be written any more
-	retired   atomic.Bool // the connection was too old, and closed before it was used
+	retired   atomic.Bool             // the connection was too old, and closed before it was used
 	reused    atomic.Bool
 	timeUp    atomic.Bool
 
