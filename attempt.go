@@ -39,7 +39,7 @@ func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time
 	if err != nil {
 		return egress.Request{}, err
 	}
-	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce}, nil
+	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce, KeepSuccessBody: c.keepSuccess}, nil
 }
 
 // requestParts are what the header of a request is made from besides the delivery.
@@ -111,8 +111,8 @@ func idempotencyKey(event, endpoint string) string {
 }
 
 // attemptOf makes the log entry of one request.
-func attemptOf(d *Claimed, started time.Time, res *egress.Result) *Attempt {
-	return &Attempt{
+func (c *core) attemptOf(d *Claimed, started time.Time, res *egress.Result) *Attempt {
+	a := &Attempt{
 		DeliveryID: d.DeliveryID,
 		EventID:    d.Event.ID,
 		EndpointID: d.EndpointID,
@@ -128,4 +128,6 @@ func attemptOf(d *Claimed, started time.Time, res *egress.Result) *Attempt {
 		Truncated:  res.Truncated,
 		BodyHash:   res.BodyHash,
 	}
+	c.redactExcerpt(a)
+	return a
 }

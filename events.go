@@ -21,12 +21,14 @@ type Events struct {
 	core *core
 }
 
-// Get returns an event with its payload: the bytes that were enqueued.
+// Get returns an event with its payload: the bytes that were enqueued, unless
+// [Config.Redaction] leaves some of them out.
 func (s *Events) Get(ctx context.Context, scope Scope, id uuid.UUID) (EventStatus, error) {
 	e, err := s.core.backend.GetEvent(ctx, scope, id)
 	if err != nil {
 		return EventStatus{}, fmt.Errorf("get event %s: %w", id, err)
 	}
+	s.core.redactPayload(&e)
 	return e, nil
 }
 

@@ -49,7 +49,8 @@ var exportedStructs = map[string]any{
 
 // Types that hold the machinery, not data: they are handed around as pointers.
 var machines = map[string]bool{
-	"Breaker": true, "Dispatcher": true, "Endpoints": true, "Hooks": true, "Keyring": true, "Transport": true,
+	"Redaction": true,
+	"Breaker":   true, "Dispatcher": true, "Endpoints": true, "Hooks": true, "Keyring": true, "Transport": true,
 	"GitHubSigner": true, "ShopifySigner": true, "SlackSigner": true, "StripeSigner": true,
 }
 

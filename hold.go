@@ -28,7 +28,7 @@ func (r *run) holdBack(c *Claimed, lease Lease, started time.Time, err error) se
 	}
 	now := r.d.clock.now()
 	res := egress.Result{Class: egress.Class(ClassInternal), Err: err, Latency: max(now.Sub(started), 0)}
-	return uncounted(c, lease, attemptOf(c, started, &res), now.Add(holdTime(now.Sub(c.CreatedAt))))
+	return uncounted(c, lease, r.core.attemptOf(c, started, &res), now.Add(holdTime(now.Sub(c.CreatedAt))))
 }
 
 // uncounted makes a delivery due again at the given time, after an attempt that is

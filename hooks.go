@@ -24,6 +24,11 @@ type Config struct {
 	// Clock is for tests; nil means the database's time.
 	Clock Clock
 
+	// KeepSuccessExcerpts keeps of the body of a 2xx as much as of another answer,
+	// 1 KiB, in the log. False keeps 64 bytes and a hash, enough to recognise a captive
+	// page or a changed answer by.
+	KeepSuccessExcerpts bool
+
 	// Logger receives one record per attempt and whatever an operator should
 	// know. It never receives secrets or payloads. Nil means no logging.
 	Logger *slog.Logger
@@ -31,6 +36,10 @@ type Config struct {
 	// MaxPayload is the largest payload that Enqueue accepts, in bytes. Zero
 	// means DefaultMaxPayload; negative is refused.
 	MaxPayload int
+
+	// Redaction takes out of excerpts and payloads what is not to be kept or shown.
+	// Credentials that a request carried are taken out of excerpts in any case.
+	Redaction Redaction
 
 	// Secrets seals the endpoints' signing secrets and custom headers at rest.
 	// Required: use [NewKeyring], an own [SecretBox] in front of a KMS, or, to
@@ -65,24 +74,26 @@ type Hooks[Tx any] struct {
 
 // core is what does not depend on the host's transaction type.
 type core struct {
-	auth       Authenticator // nil: none
-	backend    Backend
-	box        SecretBox
-	client     *egress.Client
-	clock      Clock // nil: the database's time
-	deliveries *Deliveries
-	endpoints  *Endpoints
-	events     *Events
-	health     *Health
-	log        *slog.Logger
-	limits     eventLimits
-	machine    machine.Clock
-	replays    *Replays
-	running    running
-	tests      timeid.Generator // ids of tests
-	signer     Signer
-	tracer     Tracer // nil: none
-	waker      *waker
+	auth        Authenticator // nil: none
+	backend     Backend
+	box         SecretBox
+	client      *egress.Client
+	clock       Clock // nil: the database's time
+	deliveries  *Deliveries
+	endpoints   *Endpoints
+	events      *Events
+	health      *Health
+	keepSuccess bool
+	log         *slog.Logger
+	limits      eventLimits
+	machine     machine.Clock
+	redaction   Redaction
+	replays     *Replays
+	running     running
+	tests       timeid.Generator // ids of tests
+	signer      Signer
+	tracer      Tracer // nil: none
+	waker       *waker
 }
 
 // New makes the library's handle from a store and a configuration. It does no
@@ -132,17 +143,19 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	notifier, _ := backend.(Notifier)
 	machine, clock := machineClock(cfg.Clock)
 	c := &core{
-		auth:    cfg.Authenticator,
-		backend: backend,
-		box:     cfg.Secrets,
-		client:  client,
-		clock:   clock,
-		machine: machine,
-		log:     cfg.Logger,
-		signer:  cfg.Signer,
-		tracer:  cfg.Tracer,
-		limits:  eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},
-		waker:   newWaker(notifier),
+		auth:        cfg.Authenticator,
+		backend:     backend,
+		box:         cfg.Secrets,
+		client:      client,
+		clock:       clock,
+		machine:     machine,
+		keepSuccess: cfg.KeepSuccessExcerpts,
+		log:         cfg.Logger,
+		redaction:   cfg.Redaction,
+		signer:      cfg.Signer,
+		tracer:      cfg.Tracer,
+		limits:      eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},
+		waker:       newWaker(notifier),
 	}
 	c.deliveries = &Deliveries{core: c}
 	c.endpoints = &Endpoints{core: c}

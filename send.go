@@ -216,7 +216,7 @@ func (r *run) mayStart(lease Lease, timeout time.Duration) error {
 // judge decides what follows from a request (docs/design.md §4).
 func (r *run) judge(t *target, c *Claimed, lease Lease, started time.Time, res egress.Result) sent {
 	now := r.d.clock.now()
-	a := attemptOf(c, started, &res)
+	a := r.core.attemptOf(c, started, &res)
 	switch a.Class {
 	case ClassCancelled:
 		if !res.Sent {

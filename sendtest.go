@@ -228,5 +228,5 @@ func (r *run) attemptTest(ctx context.Context, rec *EndpointRecord, c *Claimed) 
 	}
 	res := r.core.client.Do(ctx, req)
 	scrub(&res, req.Header)
-	return *attemptOf(c, started, &res)
+	return *r.core.attemptOf(c, started, &res)
 }

@@ -239,7 +239,8 @@ type Attempt struct {
 	// Location is where a redirect, which is never followed, pointed.
 	Location string
 	// Excerpt is the beginning of the response body: at most 1 KiB of a
-	// non-2xx response and 64 bytes of a 2xx one. Any bytes; not always UTF-8.
+	// non-2xx response and 64 bytes of a 2xx one ([Config.KeepSuccessExcerpts]). Any
+	// bytes; not always UTF-8.
 	Excerpt []byte
 	// Truncated is true when the body was longer than the excerpt.
 	Truncated bool
