@@ -13,9 +13,9 @@ const (
 	defaultPage = 100
 
 	// listRounds bounds how many parts a store is asked for to fill one page. Each
-	// takes some tens of milliseconds at worst; a page that is not full then has a
-	// cursor to go on with.
-	listRounds = 4
+	// takes some tens of milliseconds at worst, and a page may take a tenth of a
+	// second; one that is not full then has a cursor to go on with.
+	listRounds = 2
 )
 
 // DeliveryQuery says which deliveries [Deliveries.List] returns. Zero fields do not

@@ -158,7 +158,7 @@ func (w *pagesWorld) visitAll(ctx context.Context) error {
 	pages := []string{
 		"/", "/?range=day", "/endpoints", "/endpoints?health=failing", one, one + "/edit", one + "/secret", one + "/replay", one + "/replay?count=yes&what=all&window=7d",
 		"/deliveries", "/deliveries?state=pending", "/deliveries?state=dead", "/deliveries?status=5xx", "/deliveries?type=invoice.overdue", "/deliveries?type=no.such",
-		"/deliveries?within=1h", "/deliveries?endpoint=" + w.busy.String() + "&state=dead", "/replays", "/replays/" + w.replay.String(), "/verify",
+		"/deliveries?within=1h", "/events", "/events?type=invoice.overdue", "/events?unmatched=yes", "/deliveries?endpoint=" + w.busy.String() + "&state=dead", "/replays", "/replays/" + w.replay.String(), "/verify",
 	}
 	everywhere := []string{"/deliveries/" + w.delivery.String(), "/deliveries/" + w.dead.String(), "/events/" + w.event.String(), "/find?q=" + w.event.String(), "/endpoints?tenant=tenant+0", "/deliveries?tenant=tenant+0"}
 	var slow []string
