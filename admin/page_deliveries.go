@@ -18,6 +18,7 @@ func deliveryPages() []route {
 		{method: http.MethodGet, pattern: one, serve: deliveryPage},
 		{method: http.MethodPost, pattern: one + "/retry", mutates: true, serve: retryDeliveryForm},
 		{method: http.MethodPost, pattern: one + "/cancel", mutates: true, serve: cancelDeliveryForm},
+		{method: http.MethodGet, pattern: "/events", serve: eventsPage},
 		{method: http.MethodGet, pattern: "/events/{event_id}", serve: eventPage},
 		{method: http.MethodPost, pattern: "/events/{event_id}/replay", mutates: true, serve: replayEventForm},
 	}

@@ -191,6 +191,11 @@ func TestFiltersOfPagesAreRefusedOrEmptyAndNeverIgnored(t *testing.T) {
 		"/deliveries?event=half":        200,
 		"/deliveries?tenant=globex":     400,
 		"/deliveries?what=ever":         400,
+		"/events?unmatched=yes&type=":   200,
+		"/events?unmatched=nonsense":    400,
+		"/events?type=no+type":          200,
+		"/events?tenant=globex":         400,
+		"/events?cursor=nonsense":       422,
 		"/endpoints?health=failing":     200,
 		"/endpoints?health=nonsense":    400,
 		"/replays?cursor=nonsense":      400,
@@ -203,6 +208,18 @@ func TestFiltersOfPagesAreRefusedOrEmptyAndNeverIgnored(t *testing.T) {
 	}
 	assert.Contains(t, w.ask(w.portal, "acme", "GET", "/deliveries?event=half", nil).Body, "Not an id yet")
 	assert.Equal(t, http.StatusOK, w.ask(w.ops, "ops", "GET", "/deliveries?tenant=globex", nil).Status)
+}
+
+func TestAnEventThatNobodyWantedCanBeFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	event := w.event("acme", `{}`)
+	got := w.ask(w.portal, "acme", "GET", "/events?type=order.created&within=1h", nil)
+	require.Equal(t, http.StatusOK, got.Status)
+	assert.Contains(t, got.Body, event)
+	assert.NotContains(t, w.ask(w.portal, "globex", "GET", "/events", nil).Body, event)
+	assert.Contains(t, w.ask(w.ops, "ops", "GET", "/events?tenant=acme", nil).Body, event)
+	assert.NotContains(t, w.ask(w.ops, "ops", "GET", "/events?tenant=globex", nil).Body, event)
 }
 
 func TestPagesHoldNoInlineScriptsOrStyles(t *testing.T) {

@@ -45,7 +45,7 @@ func TestHostileNamesAndExcerptsAreText(t *testing.T) {
 	one := "endpoints/" + e.ID.String()
 	for _, who := range []struct{ name, base string }{{"zoe@acme", "/settings/webhooks/"}, {"operator", "/admin/webhooks/"}} {
 		p := w.open(who.name)
-		for _, path := range []string{"", "endpoints", one, one + "/edit", one + "/secret", one + "/delete", one + "/replay", "deliveries", "deliveries/" + delivery.ID.String(), "events/" + event, "events/" + binary, "find?q=" + "%3Cscript%3Ealert(10)%3C/script%3E"} {
+		for _, path := range []string{"", "endpoints", one, one + "/edit", one + "/secret", one + "/delete", one + "/replay", "deliveries", "events", "deliveries/" + delivery.ID.String(), "events/" + event, "events/" + binary, "find?q=" + "%3Cscript%3Ealert(10)%3C/script%3E"} {
 			p.visit(who.base + path)
 			p.until("load", `() => document.readyState === "complete"`)
 			assert.Zero(t, ask[int](p, `() => document.querySelectorAll("script:not([src]), img, [onload], [onerror], main iframe").length`), path)
@@ -78,7 +78,7 @@ func TestEveryPageCanBeReadAndUsed(t *testing.T) {
 	require.NoError(t, err)
 	one := "endpoints/" + good.ID.String()
 	paths := []string{
-		"", "endpoints", one, one + "/edit", one + "/secret", one + "/delete", one + "/replay?count=yes&what=all", "endpoints/new", "deliveries",
+		"", "endpoints", one, one + "/edit", one + "/secret", one + "/delete", one + "/replay?count=yes&what=all", "endpoints/new", "deliveries", "events",
 		"deliveries/" + list[0].ID.String(), "deliveries/" + list[1].ID.String(), "events/" + event, "replays", "replays/" + job.ID.String(), "verify", "find?q=x", "nothing",
 	}
 	for _, who := range []struct{ name, base string }{{"zoe@acme", "/settings/webhooks/"}, {"operator", "/admin/webhooks/"}} {
@@ -214,7 +214,7 @@ func TestPagesWorkUnderAnyPrefix(t *testing.T) {
 	p.sees("Nothing has been sent to it yet")
 	p.press("Pause")
 	p.sees("The endpoint is paused.")
-	for _, link := range []string{"Endpoints", "Deliveries", "Replays", "Verify", "Overview"} {
+	for _, link := range []string{"Endpoints", "Deliveries", "Events", "Replays", "Verify", "Overview"} {
 		p.press(link)
 		p.until("be there, with its style", `(name) => document.readyState === "complete" && location.pathname.startsWith("/deep/down/hooks/") &&
 			document.querySelector(".nav a[aria-current]")?.textContent === name && getComputedStyle(document.querySelector(".nav")).display === "flex"`, link)
