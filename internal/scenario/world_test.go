@@ -126,6 +126,7 @@ type attempt struct {
 // start builds the scheduler; settings are made before.
 func (w *world) start() {
 	cfg := w.breaker
+	cfg.Rand = w.rng.Float64 // a story is told alike each time: which minute a probe meets matters
 	w.cfg.NewCircuit = func(scheduler.EndpointSpec) scheduler.Circuit {
 		b, err := breaker.New(breaker.Config(cfg))
 		if err != nil {
