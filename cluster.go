@@ -55,40 +55,58 @@ type cluster struct {
 	store    ClusterStore // nil: every endpoint is this dispatcher's
 	notifier Notifier     // nil: others find out by polling
 
-	members atomic.Pointer[[]uuid.UUID]
+	splitStore SplitStore // nil: no host is split
+
+	assigned atomic.Pointer[assignment]
+	regions  sync.Map // tenant → region, as far as they were needed; the loop writes it
 
 	// Database time in nanoseconds: when the last heartbeat that got through was
 	// sent, and the last one that told of others.
 	beaten, shared atomic.Int64
 
-	mu     sync.Mutex // protects the work below, which the goroutines take from it
-	toLoad map[uuid.UUID]struct{}
-	toSave map[uuid.UUID]HealthRecord
-	toTell map[Signal]map[uuid.UUID]struct{}
+	mu         sync.Mutex // protects the work below, which the goroutines take from it
+	toLoad     map[uuid.UUID]struct{}
+	toSave     map[uuid.UUID]HealthRecord
+	toTell     map[Signal]map[uuid.UUID]struct{}
+	toSplit    map[string]HostSplit
+	members    []Member // what the assignment is made from
+	splitHosts []HostSplit
 
-	load, save, tell chan struct{} // cap 1 each: there is work
+	load, save, tell, split, splitsC chan struct{} // cap 1 each: there is work
 }
 
 func newCluster(r *run) *cluster {
 	c := &cluster{
-		r:      r,
-		id:     uuid.New(),
-		toLoad: make(map[uuid.UUID]struct{}),
-		toSave: make(map[uuid.UUID]HealthRecord),
-		toTell: make(map[Signal]map[uuid.UUID]struct{}),
-		load:   make(chan struct{}, 1),
-		save:   make(chan struct{}, 1),
-		tell:   make(chan struct{}, 1),
+		r:       r,
+		id:      uuid.New(),
+		toLoad:  make(map[uuid.UUID]struct{}),
+		toSave:  make(map[uuid.UUID]HealthRecord),
+		toTell:  make(map[Signal]map[uuid.UUID]struct{}),
+		toSplit: make(map[string]HostSplit),
+		load:    make(chan struct{}, 1),
+		split:   make(chan struct{}, 1),
+		splitsC: make(chan struct{}, 1),
+		save:    make(chan struct{}, 1),
+		tell:    make(chan struct{}, 1),
 	}
 	c.store, _ = r.core.backend.(ClusterStore)
 	c.notifier, _ = r.core.backend.(Notifier)
-	c.members.Store(&[]uuid.UUID{c.id})
+	c.splitStore, _ = c.store.(SplitStore)
+	c.members = []Member{{ID: c.id, Serves: r.cfg.Serves.encode()}}
+	c.assigned.Store(newAssignment(c.members, nil, time.Time{}))
 	return c
 }
 
-// owns reports whether the endpoints on a host are this dispatcher's.
-func (c *cluster) owns(host string) bool {
-	return membership.Owner(*c.members.Load(), host) == c.id
+// owns reports whether an endpoint is this dispatcher's. Of a tenant that the loop has
+// not learnt of yet it says so, and the loop will know.
+func (c *cluster) owns(t *target) bool {
+	region, known := c.region(t.record.Tenant)
+	return !known || c.assigned.Load().owner(t, region) == c.id
+}
+
+// reports reports whether this dispatcher is the one that tells of a tenant.
+func (c *cluster) reports(members []uuid.UUID, tenant string) bool {
+	return membership.Owner(members, tenant) == c.id
 }
 
 // start starts the goroutines that share the work out; they end with ctx.
@@ -99,6 +117,10 @@ func (c *cluster) start(ctx context.Context, workers *sync.WaitGroup) {
 	workers.Go(func() {
 		c.r.repeat(ctx, c.r.cfg.HeartbeatInterval, "send a heartbeat", c.beat)
 	})
+	if c.splits() {
+		workers.Go(func() { c.serve(ctx, c.split, 0, "save how hosts are split", c.saveSplits) })
+		workers.Go(func() { c.serve(ctx, c.splitsC, 0, "read how hosts are split", c.loadSplits) })
+	}
 	workers.Go(func() { c.serve(ctx, c.load, 0, "load endpoints' health", c.loadAll) })
 	workers.Go(func() { c.serve(ctx, c.save, 0, "save endpoints' health", c.saveAll) })
 	if c.notifier != nil {
@@ -154,6 +176,7 @@ func (c *cluster) beat(ctx context.Context) error {
 		Now:        now,
 		DeadBefore: now.Add(-deadAfterBeats * c.r.cfg.HeartbeatInterval),
 		Dispatcher: c.id,
+		Serves:     c.r.cfg.Serves.encode(),
 	})
 	if err != nil {
 		// Nobody else is taken for dead because of our own trouble.
@@ -163,8 +186,8 @@ func (c *cluster) beat(ctx context.Context) error {
 	if len(members) > 1 {
 		c.shared.Store(now.UnixNano())
 	}
-	c.members.Store(&members)
-	poke(c.r.loop.membersC)
+	c.assign(func() { c.members = members })
+	poke(c.splitsC)
 	return nil
 }
 
@@ -280,9 +303,28 @@ func (c *cluster) keep(id uuid.UUID, snap scheduler.Snapshot, shedUntil time.Tim
 		return
 	}
 	c.mu.Lock()
-	c.toSave[id] = HealthRecord{EndpointID: id, UpdatedAt: snap.At, State: state, ShedUntil: shedUntil}
+	c.toSave[id] = HealthRecord{EndpointID: id, UpdatedAt: snap.At, State: state, OpenUntil: openUntil(snap), ShedUntil: shedUntil}
 	c.mu.Unlock()
 	poke(c.save)
+}
+
+func openUntil(snap scheduler.Snapshot) time.Time {
+	if snap.Circuit.State == scheduler.Closed {
+		return time.Time{}
+	}
+	return snap.Circuit.OpenUntil
+}
+
+// pollOpened looks for openings that nobody told of, where nobody can.
+func (c *cluster) pollOpened(ctx context.Context) error {
+	if c.store == nil || c.r.listening.Load() {
+		return nil
+	}
+	opened, err := c.store.ListOpened(ctx, c.r.d.clock.now())
+	if err == nil && len(opened) > 0 {
+		c.r.loop.toldOpened(opened)
+	}
+	return err
 }
 
 func (c *cluster) saveAll(ctx context.Context) error {
@@ -332,7 +374,7 @@ func (c *cluster) takeProbes(ctx context.Context, grants []scheduler.Grant, now,
 
 // signal has other dispatchers told about endpoints.
 func (c *cluster) signal(s Signal, ids ...uuid.UUID) {
-	if c.store == nil || c.notifier == nil || len(ids) == 0 || len(*c.members.Load()) < 2 {
+	if c.store == nil || c.notifier == nil || len(ids) == 0 || len(c.assigned.Load().members) < 2 {
 		return
 	}
 	c.mu.Lock()

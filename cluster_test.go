@@ -122,10 +122,10 @@ func (h *host) alive() []uuid.UUID {
 	alive, err := h.store.Heartbeat(h.t.Context(), webhook.HeartbeatParams{Now: now, DeadBefore: now.Add(-time.Second), Dispatcher: probe})
 	require.NoError(h.t, err)
 	require.NoError(h.t, h.store.Leave(h.t.Context(), probe))
-	others := alive[:0]
-	for _, id := range alive {
-		if id != probe {
-			others = append(others, id)
+	var others []uuid.UUID
+	for _, m := range alive {
+		if m.ID != probe {
+			others = append(others, m.ID)
 		}
 	}
 	return others
@@ -328,7 +328,7 @@ type faint struct {
 	known       atomic.Int64 // members told last
 }
 
-func (s *faint) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+func (s *faint) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
 	if s.mute.Load() {
 		s.muted.Store(true)
 		<-ctx.Done() // a database that hangs

@@ -104,6 +104,12 @@ type DispatcherConfig struct {
 	// Retry decides when deliveries are retried. Default [DefaultRetrySchedule].
 	Retry RetryPolicy
 
+	// Serves limits the dispatcher to some tenants. Default: it serves everybody. Each
+	// endpoint goes to one of the dispatchers that serve its tenant; the endpoints of a
+	// tenant that nobody serves are sent nothing, which is logged and told to an
+	// Observer that is an [UnservedObserver]. It needs a store that is a [ClusterStore].
+	Serves Serves
+
 	// TenantLimits says what a tenant is allowed, by its plan for example. It is called
 	// for the tenants that have endpoints, and again every minute, from one
 	// goroutine that must not be kept waiting: answer from memory. Nil, and a

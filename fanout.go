@@ -108,7 +108,7 @@ func (f *fanOut) announce(endpoints []uuid.UUID, now time.Time) {
 	own := make([]arrival, 0, len(endpoints))
 	var others []uuid.UUID
 	for _, id := range endpoints {
-		if t := f.r.registry.get(id); t == nil || f.r.cluster.owns(t.host) {
+		if t := f.r.registry.get(id); t == nil || f.r.cluster.owns(t) {
 			own = append(own, arrival{id, f.matcher.matched[id]})
 		} else {
 			others = append(others, id)

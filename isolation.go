@@ -97,6 +97,11 @@ type TenantLimits struct {
 	// both are set.
 	ShedBacklog int
 
+	// Region is where the tenant belongs: the dispatchers whose
+	// [DispatcherConfig.Serves] names it send for the tenant, and those that serve
+	// everybody. All dispatchers must be told the same.
+	Region string
+
 	// Weight is the tenant's weight in the fair share. Zero means 1; from 0.01 to
 	// 1,000.
 	Weight float64
@@ -197,7 +202,7 @@ func (r *run) spec(t *target, limits TenantLimits) scheduler.EndpointSpec {
 		Adaptive:    t.options.AdaptiveRate,
 		Burst:       t.options.Burst,
 		Host:        t.host,
-		HostMax:     r.cfg.Isolation.hostCap(t.record.URL),
+		HostMax:     r.cluster.hostCap(t),
 		ID:          t.record.ID,
 		MaxInFlight: t.options.MaxInFlight,
 		NewestFirst: t.options.NewestFirst,
@@ -226,6 +231,17 @@ func shedBacklog(own, tenants int) int {
 	default:
 		return tenants
 	}
+}
+
+// hostCap is this dispatcher's cap for an endpoint's host; 0 means the default.
+func (c *cluster) hostCap(t *target) int {
+	limit := c.r.cfg.Isolation.hostCap(t.record.URL)
+	a := c.assigned.Load()
+	if !a.split[t.host] {
+		return limit
+	}
+	region, _ := c.region(t.record.Tenant)
+	return a.share(c.id, t, region, cmp.Or(limit, c.r.cfg.MaxInFlightPerHost))
 }
 
 // tenantLimits asks the host what a tenant is allowed; the defaults, if that panics.

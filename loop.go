@@ -41,6 +41,7 @@ type loop struct {
 	claimedC chan claimReply
 	healthC  chan []loadedHealth
 	testC    chan testAsk
+	openedC  chan []uuid.UUID
 	membersC chan struct{} // cap 1: who is alive may have changed
 	tenantsC chan struct{} // cap 1: what tenants are allowed may have changed
 	backlogC chan struct{} // cap 1: it is time to count backlogs
@@ -57,8 +58,10 @@ type loop struct {
 	retryAt  time.Time // no claim before; zero unless claims fail
 	heldAt   time.Time // since when a small claim waits to become larger; zero if none does
 	places   map[uuid.UUID]*place
-	members  []uuid.UUID // whom the places are according to
-	beats    int         // heartbeats seen
+	assigned *assignment    // what the places are according to; nil at first
+	unserved map[string]int // tenants that nobody serves → since which heartbeat
+	hot      map[string]int // hosts → for how many heartbeats
+	beats    int            // heartbeats seen
 	tenants  map[string]*tenantPlace
 	counting bool                   // backlogs are being counted
 	shedding map[uuid.UUID]struct{} // whose new deliveries are shed
@@ -112,6 +115,9 @@ func newLoop(r *run) *loop {
 		countedC: make(chan countedBacklogs, 1),
 		places:   make(map[uuid.UUID]*place),
 		tenants:  make(map[string]*tenantPlace),
+		unserved: make(map[string]int),
+		hot:      make(map[string]int),
+		openedC:  make(chan []uuid.UUID, 1),
 		shedding: make(map[uuid.UUID]struct{}),
 		over:     make(chan struct{}),
 	}
@@ -148,6 +154,14 @@ func (l *loop) endpointsChanged(changed []*target) {
 func (l *loop) healthLoaded(health []loadedHealth) {
 	select {
 	case l.healthC <- health:
+	case <-l.over:
+	}
+}
+
+// toldOpened tells which circuits are open. Safe from any goroutine.
+func (l *loop) toldOpened(ids []uuid.UUID) {
+	select {
+	case l.openedC <- ids:
 	case <-l.over:
 	}
 }
@@ -209,6 +223,8 @@ func (l *loop) waitForNews(ctx context.Context) {
 		l.takeHealth(health)
 	case ask := <-l.testC:
 		l.takeTest(ask)
+	case opened := <-l.openedC:
+		l.takeOpened(opened)
 	case <-l.membersC:
 		l.takeMembers()
 	case <-l.tenantsC:

@@ -94,7 +94,7 @@ func (r *run) released(lanes []ReadyLane) {
 	}
 	var others []uuid.UUID
 	for _, lane := range lanes {
-		if t := r.registry.get(lane.EndpointID); t != nil && !r.cluster.owns(t.host) {
+		if t := r.registry.get(lane.EndpointID); t != nil && !r.cluster.owns(t) {
 			others = append(others, lane.EndpointID)
 		}
 	}

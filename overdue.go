@@ -37,7 +37,7 @@ func (r *run) endOverdue(ctx context.Context) error {
 		stuck := make(map[uuid.UUID]*target)
 		for _, lane := range lanes {
 			t := r.registry.get(lane.EndpointID)
-			if t != nil && lane.DueAt.Before(now.Add(-overdueAfter)) && retryWindow(r.retryPolicy(t)) > 0 && r.cluster.owns(t.host) {
+			if t != nil && lane.DueAt.Before(now.Add(-overdueAfter)) && retryWindow(r.retryPolicy(t)) > 0 && r.cluster.owns(t) {
 				stuck[lane.EndpointID] = t
 			}
 		}

@@ -20,6 +20,10 @@ const (
 
 	// keepBeats is after how many heartbeats the levels of rate limits are stored.
 	keepBeats = 5
+
+	// unservedEvery is after how many heartbeats it is told again that nobody serves a
+	// tenant.
+	unservedEvery = 30
 )
 
 // place is where the loop stands with an endpoint that is this dispatcher's.
@@ -65,19 +69,51 @@ func (l *loop) takeMembers() {
 	if l.beats%keepBeats == 0 {
 		l.keepLevels()
 	}
-	members := *l.r.cluster.members.Load()
-	if slices.Equal(members, l.members) {
+	l.watchHosts(l.now())
+	l.reportUnserved()
+	now, before := l.r.cluster.assigned.Load(), l.assigned
+	if before != nil && now.sameAs(before) {
 		return
 	}
-	shared := len(members) > 1 || len(l.members) > 1
-	l.members = members
-	l.r.core.log.Info("webhook: dispatchers changed", "alive", len(members))
-	l.takeChanged(l.r.registry.all())
+	l.assigned = now
+	shared := len(now.members) > 1 || before != nil && len(before.members) > 1
+	if before == nil || !slices.Equal(now.members, before.members) {
+		l.r.core.log.Info("webhook: dispatchers changed", "alive", len(now.members))
+	}
+	l.assignAll()
 	for _, p := range l.places {
 		if shared && !p.taken {
 			p.recount = recounts
 		}
 	}
+}
+
+// assignAll decides anew whose every endpoint is.
+func (l *loop) assignAll() {
+	unserved := l.unserved
+	l.unserved = make(map[string]int)
+	l.takeChanged(l.r.registry.all())
+	for tenant := range l.unserved {
+		if since, ok := unserved[tenant]; ok {
+			l.unserved[tenant] = since
+		}
+	}
+}
+
+// takeOpened has the state loaded of endpoints of this dispatcher whose circuits are
+// open, as somebody else has found.
+func (l *loop) takeOpened(ids []uuid.UUID) {
+	now := l.now()
+	var wanted []uuid.UUID
+	for _, id := range ids {
+		if p := l.places[id]; p == nil || !p.taken {
+			continue
+		}
+		if snap, ok := l.sched.Snapshot(now, id); ok && snap.Circuit.State == scheduler.Closed {
+			wanted = append(wanted, id)
+		}
+	}
+	l.r.cluster.wantHealth(wanted)
 }
 
 // recount looks again at the endpoints that others have leases on, or may have.
@@ -108,7 +144,13 @@ func (l *loop) keepLevels() {
 func (l *loop) assign(t *target) (wanted bool) {
 	id := t.record.ID
 	p := l.places[id]
-	mine := t.record.DeletedAt.IsZero() && l.r.cluster.owns(t.host)
+	owner := l.r.cluster.assigned.Load().owner(t, l.learnRegion(t.record.Tenant))
+	mine := t.record.DeletedAt.IsZero() && owner == l.r.cluster.id
+	if owner == uuid.Nil && t.record.DeletedAt.IsZero() {
+		if _, ok := l.unserved[t.record.Tenant]; !ok {
+			l.unserved[t.record.Tenant] = l.beats
+		}
+	}
 	switch {
 	case mine && p == nil:
 		l.places[id] = &place{tenant: t.record.Tenant}
@@ -211,7 +253,7 @@ func (l *loop) takeOver(now time.Time, id uuid.UUID, p *place, snap scheduler.Sn
 		l.sched.Ready(now, id, r.DueAt, scheduler.Lane(r.Lane))
 	}
 	p.early = nil
-	if len(l.members) > 1 || snap.At.After(now.Add(-time.Hour)) {
+	if l.assigned != nil && len(l.assigned.members) > 1 || snap.At.After(now.Add(-time.Hour)) {
 		// It may have been another's until now: look for what that one left.
 		poke(l.r.reconciled)
 	}

@@ -75,7 +75,7 @@ func (o *oldestDue) look(r *run, lanes []ReadyLane, now time.Time) {
 			continue
 		}
 		t := r.registry.get(lane.EndpointID)
-		if t == nil || !t.sendable() || !r.cluster.owns(t.host) {
+		if t == nil || !t.sendable() || !r.cluster.owns(t) {
 			continue
 		}
 		oldest := &o.other
@@ -115,7 +115,7 @@ func (r *run) sample(context.Context) error {
 		DispatcherGauges:   r.gauges(),
 		Listening:          r.listening.Load(),
 		Notifies:           r.cluster.notifier != nil,
-		Members:            len(*r.cluster.members.Load()),
+		Members:            len(r.cluster.assigned.Load().members),
 		OldestReadyHealthy: age(&r.telling.oldestHealthy),
 		OldestReadyOthers:  age(&r.telling.oldestOther),
 	}

@@ -711,6 +711,7 @@ const (
 	SignalEndpoints Signal = "endpoints" // endpoints changed
 	SignalReady     Signal = "ready"     // the listed endpoints have due deliveries
 	SignalOpened    Signal = "opened"    // the circuits of the listed endpoints opened
+	SignalHosts     Signal = "hosts"     // hosts were split, or are no longer
 )
 
 // Notifier is an optional part of a [Store]: it lets processes wake one another.
@@ -732,10 +733,10 @@ type Notifier interface {
 // every endpoint, and they hold per dispatcher. Nothing else depends on it: that
 // no delivery is lost or claimed twice rests on leases alone.
 type ClusterStore interface {
-	// Heartbeat records that p.Dispatcher is alive at p.Now, forgets those not
-	// heard of since p.DeadBefore, and returns all that are alive, p.Dispatcher
-	// included, in ascending order of id.
-	Heartbeat(ctx context.Context, p HeartbeatParams) ([]uuid.UUID, error)
+	// Heartbeat records that p.Dispatcher is alive at p.Now and serves what
+	// p.Serves says, forgets those not heard of since p.DeadBefore, and returns all
+	// that are alive, p.Dispatcher included, in ascending order of id.
+	Heartbeat(ctx context.Context, p HeartbeatParams) ([]Member, error)
 
 	// Leave forgets a dispatcher, so that others take over at once.
 	Leave(ctx context.Context, dispatcher uuid.UUID) error
@@ -750,6 +751,10 @@ type ClusterStore interface {
 	// endpoint, in any order, with a zero UpdatedAt where nothing is stored.
 	LoadHealth(ctx context.Context, p LoadHealthParams) ([]HealthRecord, error)
 
+	// ListOpened returns the endpoints whose OpenUntil, as SaveHealth stored it, is
+	// after now, in any order. Without a [Notifier] it is asked at every poll.
+	ListOpened(ctx context.Context, now time.Time) ([]uuid.UUID, error)
+
 	// TakeProbes takes the right to send the one request that tests an endpoint
 	// with an open circuit, for each of p.Endpoints, until p.Until, unless
 	// somebody else holds it at p.Now. It returns the endpoints for which
@@ -763,6 +768,14 @@ type HeartbeatParams struct {
 	Now        time.Time
 	DeadBefore time.Time
 	Dispatcher uuid.UUID
+	// Serves is text that is written and read by this package alone.
+	Serves string
+}
+
+// Member is a dispatcher that is alive.
+type Member struct {
+	ID     uuid.UUID
+	Serves string // as in its last heartbeat
 }
 
 // HealthRecord is what one dispatcher leaves to the next one that takes an
@@ -772,6 +785,8 @@ type HealthRecord struct {
 	UpdatedAt  time.Time
 	// State is a JSON document, written and read by this package alone.
 	State []byte
+	// OpenUntil is until when the endpoint's circuit is open; zero when it is not.
+	OpenUntil time.Time
 	// ShedUntil is until when new deliveries to the endpoint are recorded as shed;
 	// zero: they are not. Fan-out goes by it.
 	ShedUntil time.Time
@@ -791,6 +806,28 @@ type TakeProbesParams struct {
 	Now       time.Time
 	Until     time.Time
 	Endpoints []uuid.UUID
+}
+
+// SplitStore is an optional part of a [ClusterStore]: it keeps which hosts' endpoints
+// are shared out one by one instead of going to one dispatcher together. Without it no
+// host is split.
+type SplitStore interface {
+	// SaveSplit stores a split, unless what is stored about the host has a later
+	// NotBefore, or the same NotBefore and a later Until.
+	SaveSplit(ctx context.Context, s HostSplit) error
+
+	// ListSplits returns the splits whose Until or NotBefore is after now, in
+	// ascending order of hosts, and may remove the others.
+	ListSplits(ctx context.Context, now time.Time) ([]HostSplit, error)
+}
+
+// HostSplit says that a host's endpoints are shared out one by one.
+type HostSplit struct {
+	Host string // scheme, host and port
+	// Until is when the split ends, unless it is saved again; zero: there is none.
+	Until time.Time
+	// NotBefore is until when the host is not to be split, because it failed.
+	NotBefore time.Time
 }
 
 // Scope limits what a read or a change may touch: one tenant, or everything.

@@ -52,6 +52,9 @@ func (l *loop) limits(name string) TenantLimits {
 // takeTenants asks again what tenants are allowed, and applies what changed.
 func (l *loop) takeTenants() {
 	now := l.now()
+	if l.relearnRegions() {
+		l.assignAll()
+	}
 	changed := make(map[string]bool)
 	for name, t := range l.tenants {
 		limits := l.r.tenantLimits(name)

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 		poke(r.fanOut.wake)
 		poke(r.reconciled)
 		poke(r.turns)
-		return r.registry.refresh(ctx)
+		return errors.Join(r.registry.refresh(ctx), r.cluster.pollOpened(ctx))
 	})
 	every(clockInterval, "measure the clock", r.d.clock.measure)
 	every(upkeepInterval, "do the upkeep", r.upkeep)
@@ -192,6 +193,8 @@ func (r *run) signalled(ctx context.Context, s Signal) {
 		r.toldReady(ids)
 	case SignalOpened:
 		r.cluster.wantHealth(ids)
+	case SignalHosts:
+		poke(r.cluster.splitsC)
 	}
 }
 

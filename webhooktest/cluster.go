@@ -3,6 +3,7 @@ package webhooktest
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -10,11 +11,16 @@ import (
 	"github.com/outhook/webhook"
 )
 
-var _ webhook.ClusterStore = (*Store)(nil)
+var (
+	_ webhook.ClusterStore = (*Store)(nil)
+	_ webhook.SplitStore   = (*Store)(nil)
+)
 
 // cluster is what dispatchers share.
 type cluster struct {
 	beats  map[uuid.UUID]time.Time // dispatcher → last heard of
+	serves map[uuid.UUID]string    // dispatcher →
+	splits map[string]webhook.HostSplit
 	health map[uuid.UUID]webhook.HealthRecord
 	probes map[uuid.UUID]time.Time // endpoint → until when the probe is taken
 }
@@ -22,25 +28,28 @@ type cluster struct {
 func newCluster() cluster {
 	return cluster{
 		beats:  map[uuid.UUID]time.Time{},
+		serves: map[uuid.UUID]string{},
+		splits: map[string]webhook.HostSplit{},
 		health: map[uuid.UUID]webhook.HealthRecord{},
 		probes: map[uuid.UUID]time.Time{},
 	}
 }
 
 // Heartbeat implements [webhook.ClusterStore].
-func (s *Store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+func (s *Store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cluster.beats[p.Dispatcher] = stored(p.Now)
-	var alive []uuid.UUID
+	s.cluster.serves[p.Dispatcher] = p.Serves
+	var alive []webhook.Member
 	for id, at := range s.cluster.beats {
 		if at.Before(p.DeadBefore) {
 			delete(s.cluster.beats, id)
 			continue
 		}
-		alive = append(alive, id)
+		alive = append(alive, webhook.Member{ID: id, Serves: s.cluster.serves[id]})
 	}
-	slices.SortFunc(alive, compareIDs)
+	slices.SortFunc(alive, func(a, b webhook.Member) int { return compareIDs(a.ID, b.ID) })
 	return alive, ctx.Err()
 }
 
@@ -59,6 +68,7 @@ func (s *Store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) e
 	for _, h := range health {
 		h.UpdatedAt = stored(h.UpdatedAt)
 		h.ShedUntil = stored(h.ShedUntil)
+		h.OpenUntil = stored(h.OpenUntil)
 		if s.cluster.health[h.EndpointID].UpdatedAt.After(h.UpdatedAt) {
 			continue
 		}
@@ -102,4 +112,43 @@ func (s *Store) TakeProbes(ctx context.Context, p webhook.TakeProbesParams) (map
 		s.cluster.probes[id] = stored(p.Until)
 	}
 	return held, ctx.Err()
+}
+
+// ListOpened implements [webhook.ClusterStore].
+func (s *Store) ListOpened(ctx context.Context, now time.Time) ([]uuid.UUID, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var opened []uuid.UUID
+	for id, h := range s.cluster.health {
+		if h.OpenUntil.After(now) {
+			opened = append(opened, id)
+		}
+	}
+	return opened, ctx.Err()
+}
+
+// SaveSplit implements [webhook.SplitStore].
+func (s *Store) SaveSplit(ctx context.Context, split webhook.HostSplit) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	split.Until, split.NotBefore = stored(split.Until), stored(split.NotBefore)
+	have := s.cluster.splits[split.Host]
+	if order := split.NotBefore.Compare(have.NotBefore); order > 0 || order == 0 && !split.Until.Before(have.Until) {
+		s.cluster.splits[split.Host] = split
+	}
+	return ctx.Err()
+}
+
+// ListSplits implements [webhook.SplitStore].
+func (s *Store) ListSplits(ctx context.Context, now time.Time) ([]webhook.HostSplit, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var splits []webhook.HostSplit
+	for _, split := range s.cluster.splits {
+		if split.Until.After(now) || split.NotBefore.After(now) {
+			splits = append(splits, split)
+		}
+	}
+	slices.SortFunc(splits, func(a, b webhook.HostSplit) int { return strings.Compare(a.Host, b.Host) })
+	return splits, ctx.Err()
 }

@@ -86,6 +86,7 @@ type host struct {
 	gate gate
 	slow gate
 	refs int
+	open int // endpoints with a circuit that is not closed
 	// contending counts endpoints that would take a slot of the host if there
 	// were one: they share its slots evenly.
 	contending int

@@ -126,6 +126,7 @@ func (s *Scheduler) seenCircuit(e *endpoint, state CircuitState) {
 	}
 	s.circuits[e.seen]--
 	s.circuits[state]++
+	e.host.open += boolInt(state != Closed) - boolInt(e.seen != Closed)
 	e.seen = state
 }
 

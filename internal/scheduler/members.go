@@ -103,9 +103,11 @@ func (s *Scheduler) joinHost(e *endpoint) {
 		h.refs++
 		h.gate.used += e.reserved + e.foreign
 		h.slow.used += e.reservedSlow
+		h.open += boolInt(e.seen != Closed)
 		if e.host != nil {
 			e.host.gate.used -= e.reserved + e.foreign
 			e.host.slow.used -= e.reservedSlow
+			e.host.open -= boolInt(e.seen != Closed)
 			if e.pos == claiming {
 				e.host.contending--
 				h.contending++

@@ -177,6 +177,27 @@ func (s *Scheduler) Told(now time.Time, id ID, snap CircuitSnapshot) (opened boo
 	return true
 }
 
+// HostState is a host as the scheduler sees it now.
+type HostState struct {
+	Name string
+	// Endpoints are those known on the host, and Open those of them whose circuit is
+	// not closed, as it was when they were last looked at.
+	Endpoints, Open int
+	// InFlight counts the slots of the host that are taken.
+	InFlight int
+	// Waiting is set when an endpoint would take a slot if there were one.
+	Waiting bool
+}
+
+// Hosts calls see for every host.
+func (s *Scheduler) Hosts(see func(HostState)) {
+	for _, h := range s.hosts {
+		see(HostState{
+			Name: h.name, Endpoints: h.refs, Open: h.open, InFlight: h.gate.used, Waiting: h.contending > 0,
+		})
+	}
+}
+
 // Totals are the scheduler's figures for metrics.
 type Totals struct {
 	// Attempts, Flaps, Grants and Retries are counted since New.

@@ -14,19 +14,21 @@ import (
 var (
 	_ webhook.ClusterStore = (*Store)(nil)
 	_ webhook.ClusterStore = (*SQLStore)(nil)
+	_ webhook.SplitStore   = (*Store)(nil)
+	_ webhook.SplitStore   = (*SQLStore)(nil)
 )
 
 // The three parts see the table as it was before: the own row is added to what
 // the others are. Rides on dispatcher_pkey; the table holds a row per process.
 const heartbeatSQL = `
 WITH beat AS (
-    INSERT INTO {{schema}}.dispatcher (id, seen_at) VALUES ($1::uuid, $2::timestamptz)
-    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at
+    INSERT INTO {{schema}}.dispatcher (id, seen_at, serves) VALUES ($1::uuid, $2::timestamptz, $4::text)
+    ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, serves = excluded.serves
 ), dead AS (
     DELETE FROM {{schema}}.dispatcher WHERE seen_at < $3::timestamptz AND id <> $1::uuid
 )
-SELECT id FROM {{schema}}.dispatcher WHERE seen_at >= $3::timestamptz AND id <> $1::uuid
-UNION ALL SELECT $1::uuid
+SELECT id, serves FROM {{schema}}.dispatcher WHERE seen_at >= $3::timestamptz AND id <> $1::uuid
+UNION ALL SELECT $1::uuid, $4::text
 ORDER BY 1`
 
 // Rides on dispatcher_pkey.
@@ -35,11 +37,13 @@ const leaveSQL = `DELETE FROM {{schema}}.dispatcher WHERE id = $1::uuid`
 // In the order of the ids, so that two dispatchers that save the same endpoints
 // wait for one another and do not deadlock. Rides on endpoint_health_pkey.
 const saveHealthSQL = `
-INSERT INTO {{schema}}.endpoint_health AS h (endpoint_id, updated_at, state, shed_until)
-SELECT id, updated_at, state, nullif(shed_until, '0001-01-01 00:00:00Z')
-FROM unnest($1::uuid[], $2::timestamptz[], $3::bytea[], $4::timestamptz[]) AS r (id, updated_at, state, shed_until) ORDER BY id
+INSERT INTO {{schema}}.endpoint_health AS h (endpoint_id, updated_at, state, shed_until, open_until)
+SELECT id, updated_at, state, nullif(shed_until, '0001-01-01 00:00:00Z'), nullif(open_until, '0001-01-01 00:00:00Z')
+FROM unnest($1::uuid[], $2::timestamptz[], $3::bytea[], $4::timestamptz[], $5::timestamptz[])
+    AS r (id, updated_at, state, shed_until, open_until) ORDER BY id
 ON CONFLICT (endpoint_id) DO UPDATE
-SET updated_at = excluded.updated_at, state = excluded.state, shed_until = excluded.shed_until, probe_until = '-infinity'
+SET updated_at = excluded.updated_at, state = excluded.state, shed_until = excluded.shed_until,
+    open_until = excluded.open_until, probe_until = '-infinity'
 WHERE h.updated_at <= excluded.updated_at`
 
 // Leased deliveries stand at the front of their lane, where claims find them, so
@@ -47,7 +51,7 @@ WHERE h.updated_at <= excluded.updated_at`
 // endpoint with millions from being counted. Rides on endpoint_health_pkey and
 // delivery_claim_idx.
 const loadHealthSQL = `
-SELECT r.id, CASE WHEN h.updated_at > '-infinity' THEN h.updated_at END, coalesce(h.state, ''), h.shed_until, l.leased
+SELECT r.id, CASE WHEN h.updated_at > '-infinity' THEN h.updated_at END, coalesce(h.state, ''), h.shed_until, h.open_until, l.leased
 FROM unnest($2::uuid[]) AS r (id)
 LEFT JOIN {{schema}}.endpoint_health h ON h.endpoint_id = r.id
 CROSS JOIN LATERAL (
@@ -76,9 +80,30 @@ const readProbesSQL = `
 SELECT endpoint_id, probe_until FROM {{schema}}.endpoint_health
 WHERE endpoint_id = ANY ($1::uuid[]) AND probe_until > '-infinity'`
 
+// Rides on endpoint_health_open_idx, which holds those with an open circuit.
+const listOpenedSQL = `SELECT endpoint_id FROM {{schema}}.endpoint_health WHERE open_until > $1::timestamptz`
+
+// Rides on host_split_pkey.
+const saveSplitSQL = `
+INSERT INTO {{schema}}.host_split AS s (host, until, not_before)
+VALUES ($1::text, coalesce($2::timestamptz, '-infinity'), coalesce($3::timestamptz, '-infinity'))
+ON CONFLICT (host) DO UPDATE SET until = excluded.until, not_before = excluded.not_before
+WHERE (s.not_before, s.until) <= (excluded.not_before, excluded.until)`
+
+// The table holds the few hosts that are hot, or were.
+const listSplitsSQL = `
+SELECT host, CASE WHEN until > '-infinity' THEN until END, CASE WHEN not_before > '-infinity' THEN not_before END
+FROM {{schema}}.host_split WHERE until > $1::timestamptz OR not_before > $1::timestamptz ORDER BY host`
+
 // Heartbeat implements [webhook.ClusterStore].
-func (s *core) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
-	alive, err := s.collectIDs(ctx, s.db, &s.sql.heartbeat, s.db.id(p.Dispatcher), micros(p.Now), micros(p.DeadBefore))
+func (s *core) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
+	var alive []webhook.Member
+	err := collect(ctx, s.db, &s.sql.heartbeat, func(r rows) error {
+		var m webhook.Member
+		err := r.Scan(&m.ID, &m.Serves)
+		alive = append(alive, m)
+		return err
+	}, s.db.id(p.Dispatcher), micros(p.Now), micros(p.DeadBefore), p.Serves)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: sending a heartbeat: %w", err)
 	}
@@ -101,11 +126,13 @@ func (s *core) SaveHealth(ctx context.Context, health []webhook.HealthRecord) er
 	ids := make([]uuid.UUID, len(health))
 	updated := make([]time.Time, len(health))
 	states := make([][]byte, len(health))
-	shed := make([]time.Time, len(health))
+	shed, open := make([]time.Time, len(health)), make([]time.Time, len(health))
 	for i, h := range health {
-		ids[i], updated[i], states[i], shed[i] = h.EndpointID, micros(h.UpdatedAt), blob(h.State), micros(h.ShedUntil)
+		ids[i], updated[i], states[i] = h.EndpointID, micros(h.UpdatedAt), blob(h.State)
+		shed[i], open[i] = micros(h.ShedUntil), micros(h.OpenUntil)
 	}
-	if _, err := s.db.exec(ctx, &s.sql.saveHealth, s.db.uuids(ids), s.db.times(updated), s.db.bytes(states), s.db.times(shed)); err != nil {
+	_, err := s.db.exec(ctx, &s.sql.saveHealth, s.db.uuids(ids), s.db.times(updated), s.db.bytes(states), s.db.times(shed), s.db.times(open))
+	if err != nil {
 		return fmt.Errorf("postgres: saving the health of %d endpoints: %w", len(ids), err)
 	}
 	return nil
@@ -119,12 +146,15 @@ func (s *core) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]we
 	loaded := make([]webhook.HealthRecord, 0, len(p.Endpoints))
 	err := collect(ctx, s.db, &s.sql.loadHealth, func(r rows) error {
 		var h webhook.HealthRecord
-		var updated, shed *time.Time
-		if err := r.Scan(&h.EndpointID, &updated, &h.State, &shed, &h.Leased); err != nil {
+		var updated, shed, open *time.Time
+		if err := r.Scan(&h.EndpointID, &updated, &h.State, &shed, &open, &h.Leased); err != nil {
 			return err
 		}
 		if shed != nil {
 			h.ShedUntil = shed.UTC()
+		}
+		if open != nil {
+			h.OpenUntil = open.UTC()
 		}
 		if updated != nil {
 			h.UpdatedAt = updated.UTC()
@@ -169,4 +199,46 @@ func (s *core) TakeProbes(ctx context.Context, p webhook.TakeProbesParams) (map[
 		return nil, fmt.Errorf("postgres: reading who holds %d probes: %w", len(missed), err)
 	}
 	return held, nil
+}
+
+// ListOpened implements [webhook.ClusterStore].
+func (s *core) ListOpened(ctx context.Context, now time.Time) ([]uuid.UUID, error) {
+	opened, err := s.collectIDs(ctx, s.db, &s.sql.listOpened, micros(now))
+	if err != nil {
+		return nil, fmt.Errorf("postgres: listing open circuits: %w", err)
+	}
+	return opened, nil
+}
+
+// SaveSplit implements [webhook.SplitStore].
+func (s *core) SaveSplit(ctx context.Context, split webhook.HostSplit) error {
+	_, err := s.db.exec(ctx, &s.sql.saveSplit, split.Host, timestamp(split.Until), timestamp(split.NotBefore))
+	if err != nil {
+		return fmt.Errorf("postgres: saving how a host is split: %w", err)
+	}
+	return nil
+}
+
+// ListSplits implements [webhook.SplitStore].
+func (s *core) ListSplits(ctx context.Context, now time.Time) ([]webhook.HostSplit, error) {
+	var splits []webhook.HostSplit
+	err := collect(ctx, s.db, &s.sql.listSplits, func(r rows) error {
+		var split webhook.HostSplit
+		var until, notBefore *time.Time
+		if err := r.Scan(&split.Host, &until, &notBefore); err != nil {
+			return err
+		}
+		if until != nil {
+			split.Until = until.UTC()
+		}
+		if notBefore != nil {
+			split.NotBefore = notBefore.UTC()
+		}
+		splits = append(splits, split)
+		return nil
+	}, micros(now))
+	if err != nil {
+		return nil, fmt.Errorf("postgres: listing split hosts: %w", err)
+	}
+	return splits, nil
 }

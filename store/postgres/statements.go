@@ -23,7 +23,7 @@ type statements struct {
 	createReplayJob, getReplayJob, listReplayJobs, listTenantReplayJobs, listEndpointReplayJobs, cancelReplayJob statement
 	finishedDeliveries, storedEvents, takeReplayJob, lockReplayJob, advanceReplayJob                             statement
 	// Who dispatches what.
-	heartbeat, leave, saveHealth, loadHealth, takeProbes, readProbes statement
+	heartbeat, leave, saveHealth, loadHealth, listOpened, takeProbes, readProbes, saveSplit, listSplits statement
 	// How endpoints fare, and what is told of it.
 	loadVitals, saveVitals, listUnwell, listTenantUnwell, readHealth statement
 	countEndpoints, countTenantEndpoints                             statement
@@ -107,6 +107,9 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.leave, leaveSQL, false},
 		{&s.saveHealth, saveHealthSQL, false},
 		{&s.loadHealth, loadHealthSQL, true},
+		{&s.listOpened, listOpenedSQL, true},
+		{&s.saveSplit, saveSplitSQL, false},
+		{&s.listSplits, listSplitsSQL, true},
 		{&s.takeProbes, takeProbesSQL, false},
 		{&s.readProbes, readProbesSQL, true},
 

@@ -10,28 +10,32 @@ import (
 	"github.com/outhook/webhook"
 )
 
-var _ webhook.ClusterStore = (*Store)(nil)
+var (
+	_ webhook.ClusterStore = (*Store)(nil)
+	_ webhook.SplitStore   = (*Store)(nil)
+)
 
 // All of these ride on the primary key of their table.
 const (
 	upsertDispatcher query = `
-		INSERT INTO {{prefix}}dispatcher (id, seen_at) VALUES (?, ?)
-		ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at`
+		INSERT INTO {{prefix}}dispatcher (id, seen_at, serves) VALUES (?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at, serves = excluded.serves`
 
 	// The table holds a row per process.
 	deleteDead query = `DELETE FROM {{prefix}}dispatcher WHERE seen_at < ? AND id <> ?`
 
-	selectAlive query = `SELECT id FROM {{prefix}}dispatcher ORDER BY id`
+	selectAlive query = `SELECT id, serves FROM {{prefix}}dispatcher ORDER BY id`
 
 	deleteDispatcher query = `DELETE FROM {{prefix}}dispatcher WHERE id = ?`
 
 	upsertHealth query = `
-		INSERT INTO {{prefix}}endpoint_health (endpoint_id, updated_at, state, shed_until) VALUES (?, ?, ?, ?)
+		INSERT INTO {{prefix}}endpoint_health (endpoint_id, updated_at, state, shed_until, open_until) VALUES (?, ?, ?, ?, ?)
 		ON CONFLICT (endpoint_id) DO UPDATE
-		SET updated_at = excluded.updated_at, state = excluded.state, shed_until = excluded.shed_until, probe_until = 0
+		SET updated_at = excluded.updated_at, state = excluded.state, shed_until = excluded.shed_until,
+			open_until = excluded.open_until, probe_until = 0
 		WHERE updated_at <= excluded.updated_at`
 
-	selectHealth query = `SELECT updated_at, state, shed_until FROM {{prefix}}endpoint_health WHERE endpoint_id = ?`
+	selectHealth query = `SELECT updated_at, state, shed_until, open_until FROM {{prefix}}endpoint_health WHERE endpoint_id = ?`
 
 	// Rides on delivery_claim: leased deliveries are among the first of a lane.
 	selectLeased query = `
@@ -45,15 +49,28 @@ const (
 		ON CONFLICT (endpoint_id) DO UPDATE SET probe_until = excluded.probe_until
 		WHERE probe_until <= ?`
 
+	// Rides on endpoint_health_open, which holds those with an open circuit.
+	selectOpened query = `SELECT endpoint_id FROM {{prefix}}endpoint_health WHERE open_until > 0 AND open_until > ?`
+
+	upsertSplit query = `
+		INSERT INTO {{prefix}}host_split (host, until, not_before) VALUES (?, ?, ?)
+		ON CONFLICT (host) DO UPDATE SET until = excluded.until, not_before = excluded.not_before
+		WHERE (not_before, until) <= (excluded.not_before, excluded.until)`
+
+	// The table holds the few hosts that are hot, or were.
+	selectSplits query = `
+		SELECT host, until, not_before FROM {{prefix}}host_split
+		WHERE host > '' AND max(until, not_before) > ? ORDER BY host`
+
 	selectProbe query = `SELECT probe_until FROM {{prefix}}endpoint_health WHERE endpoint_id = ?`
 )
 
 // Heartbeat implements [webhook.ClusterStore].
-func (s *Store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
-	var alive []uuid.UUID
+func (s *Store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
+	var alive []webhook.Member
 	err := s.write(ctx, "sending a heartbeat", nil, func(ctx context.Context, c *sql.Conn) error {
 		alive = nil
-		if _, err := c.ExecContext(ctx, s.sql(upsertDispatcher), blob(p.Dispatcher), micros(p.Now)); err != nil {
+		if _, err := c.ExecContext(ctx, s.sql(upsertDispatcher), blob(p.Dispatcher), micros(p.Now), p.Serves); err != nil {
 			return err
 		}
 		if _, err := c.ExecContext(ctx, s.sql(deleteDead), micros(p.DeadBefore), blob(p.Dispatcher)); err != nil {
@@ -61,11 +78,11 @@ func (s *Store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uui
 		}
 		rows, err := c.QueryContext(ctx, s.sql(selectAlive))
 		return scanAll(rows, err, func(rows *sql.Rows) error {
-			var id uuid.UUID
-			if err := rows.Scan(&id); err != nil {
+			var m webhook.Member
+			if err := rows.Scan(&m.ID, &m.Serves); err != nil {
 				return err
 			}
-			alive = append(alive, id)
+			alive = append(alive, m)
 			return nil
 		})
 	})
@@ -92,7 +109,7 @@ func (s *Store) SaveHealth(ctx context.Context, health []webhook.HealthRecord) e
 		}
 		defer func() { _ = upsert.Close() }() // releases memory only
 		for _, h := range health {
-			if _, err := upsert.ExecContext(ctx, blob(h.EndpointID), micros(h.UpdatedAt), present(h.State), micros(h.ShedUntil)); err != nil {
+			if _, err := upsert.ExecContext(ctx, blob(h.EndpointID), micros(h.UpdatedAt), present(h.State), micros(h.ShedUntil), micros(h.OpenUntil)); err != nil {
 				return err
 			}
 		}
@@ -130,11 +147,11 @@ func (s *Store) LoadHealth(ctx context.Context, p webhook.LoadHealthParams) ([]w
 func loadHealth(ctx context.Context, st statements, h *webhook.HealthRecord, now int64) error {
 	rows, err := st[0].QueryContext(ctx, blob(h.EndpointID))
 	err = scanAll(rows, err, func(rows *sql.Rows) error {
-		var updated, shed int64
-		if err := rows.Scan(&updated, &h.State, &shed); err != nil {
+		var updated, shed, open int64
+		if err := rows.Scan(&updated, &h.State, &shed, &open); err != nil {
 			return err
 		}
-		h.ShedUntil = fromMicros(shed)
+		h.ShedUntil, h.OpenUntil = fromMicros(shed), fromMicros(open)
 		h.UpdatedAt = fromMicros(updated)
 		return nil
 	})
@@ -181,4 +198,50 @@ func (s *Store) TakeProbes(ctx context.Context, p webhook.TakeProbesParams) (map
 		return nil
 	})
 	return held, err
+}
+
+// ListOpened implements [webhook.ClusterStore].
+func (s *Store) ListOpened(ctx context.Context, now time.Time) ([]uuid.UUID, error) {
+	var opened []uuid.UUID
+	err := s.read(ctx, "listing open circuits", func(ctx context.Context) error {
+		opened = nil
+		rows, err := s.db.QueryContext(ctx, s.sql(selectOpened), micros(now))
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var id uuid.UUID
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			opened = append(opened, id)
+			return nil
+		})
+	})
+	return opened, err
+}
+
+// SaveSplit implements [webhook.SplitStore].
+func (s *Store) SaveSplit(ctx context.Context, split webhook.HostSplit) error {
+	return s.write(ctx, "saving how a host is split", nil, func(ctx context.Context, c *sql.Conn) error {
+		_, err := c.ExecContext(ctx, s.sql(upsertSplit), split.Host, micros(split.Until), micros(split.NotBefore))
+		return err
+	})
+}
+
+// ListSplits implements [webhook.SplitStore].
+func (s *Store) ListSplits(ctx context.Context, now time.Time) ([]webhook.HostSplit, error) {
+	var splits []webhook.HostSplit
+	err := s.read(ctx, "listing split hosts", func(ctx context.Context) error {
+		splits = nil
+		rows, err := s.db.QueryContext(ctx, s.sql(selectSplits), micros(now))
+		return scanAll(rows, err, func(rows *sql.Rows) error {
+			var split webhook.HostSplit
+			var until, notBefore int64
+			if err := rows.Scan(&split.Host, &until, &notBefore); err != nil {
+				return err
+			}
+			split.Until, split.NotBefore = fromMicros(until), fromMicros(notBefore)
+			splits = append(splits, split)
+			return nil
+		})
+	})
+	return splits, err
 }

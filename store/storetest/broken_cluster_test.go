@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -12,9 +13,9 @@ import (
 )
 
 // eachHeartbeat makes Heartbeat return something else.
-func eachHeartbeat(change func(alive []uuid.UUID) []uuid.UUID) func(*store) {
+func eachHeartbeat(change func(alive []webhook.Member) []webhook.Member) func(*store) {
 	return func(s *store) {
-		s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+		s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
 			alive, err := s.Store.Heartbeat(ctx, p)
 			return change(alive), err
 		}
@@ -36,18 +37,45 @@ func eachHealth(change func(*webhook.HealthRecord)) func(*store) {
 
 func brokenCluster() []broken {
 	return []broken{
-		{"returns the dispatchers in another order", eachHeartbeat(func(alive []uuid.UUID) []uuid.UUID {
+		{"returns the dispatchers in another order", eachHeartbeat(func(alive []webhook.Member) []webhook.Member {
 			slices.Reverse(alive)
 			return alive
-		}), []string{"a heartbeat returns who is alive, in order"}},
+		}), []string{"a heartbeat returns who is alive, in order", "what a dispatcher serves is told to the others"}},
+		{"keeps to itself what dispatchers serve", eachHeartbeat(func(alive []webhook.Member) []webhook.Member {
+			for i := range alive {
+				alive[i].Serves = ""
+			}
+			return alive
+		}), []string{"what a dispatcher serves is told to the others"}},
+		{"lists circuits that are no longer open", func(s *store) {
+			s.listOpened = func(ctx context.Context, _ time.Time) ([]uuid.UUID, error) {
+				return s.Store.ListOpened(ctx, time.Time{})
+			}
+		}, []string{"open circuits are listed"}},
+		{"lists splits that are over", func(s *store) {
+			s.listSplits = func(ctx context.Context, _ time.Time) ([]webhook.HostSplit, error) {
+				return s.Store.ListSplits(ctx, time.Time{})
+			}
+		}, []string{"a split is listed until it is over"}},
+		{"lets a renewal win over a failure", func(s *store) {
+			s.saveSplit = func(ctx context.Context, split webhook.HostSplit) error {
+				list, err := s.Store.ListSplits(ctx, time.Time{})
+				for _, have := range list {
+					if split.NotBefore.Before(have.NotBefore) {
+						split.NotBefore = have.NotBefore
+					}
+				}
+				return errors.Join(err, s.Store.SaveSplit(ctx, split))
+			}
+		}, []string{"the later failure wins, then the later end"}},
 		{"never forgets a dispatcher", func(s *store) {
-			s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+			s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
 				p.DeadBefore = time.Time{}
 				return s.Store.Heartbeat(ctx, p)
 			}
 		}, []string{"a dispatcher that is not heard of is forgotten"}},
 		{"forgets a dispatcher too soon", func(s *store) {
-			s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+			s.heartbeat = func(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
 				p.DeadBefore = p.Now.Add(-time.Second)
 				return s.Store.Heartbeat(ctx, p)
 			}

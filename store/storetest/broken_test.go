@@ -60,10 +60,13 @@ type store struct {
 	listDeliveries     func(context.Context, webhook.ListDeliveriesParams) (webhook.DeliveryListing, error)
 	listEvents         func(context.Context, webhook.ListEventsParams) (webhook.EventListing, error)
 	listAttempts       func(context.Context, webhook.Scope, uuid.UUID) ([]webhook.Attempt, error)
-	heartbeat          func(context.Context, webhook.HeartbeatParams) ([]uuid.UUID, error)
+	heartbeat          func(context.Context, webhook.HeartbeatParams) ([]webhook.Member, error)
 	leave              func(context.Context, uuid.UUID) error
 	saveHealth         func(context.Context, []webhook.HealthRecord) error
 	loadHealth         func(context.Context, webhook.LoadHealthParams) ([]webhook.HealthRecord, error)
+	listOpened         func(context.Context, time.Time) ([]uuid.UUID, error)
+	saveSplit          func(context.Context, webhook.HostSplit) error
+	listSplits         func(context.Context, time.Time) ([]webhook.HostSplit, error)
 	takeProbes         func(context.Context, webhook.TakeProbesParams) (map[uuid.UUID]time.Time, error)
 	eraseTenant        func(context.Context, webhook.EraseTenantParams) (webhook.EraseProgress, error)
 	now                func(context.Context) (time.Time, error)
@@ -89,7 +92,7 @@ func newStore() *store {
 		createEndpoint: m.CreateEndpoint, updateEndpoint: m.UpdateEndpoint, getEndpoint: m.GetEndpoint,
 		listEndpoints: m.ListEndpoints, changedEndpoints: m.ChangedEndpoints,
 		getEvent: m.GetEvent, getDelivery: m.GetDelivery, listDeliveries: m.ListDeliveries, listEvents: m.ListEvents, listAttempts: m.ListAttempts,
-		heartbeat: m.Heartbeat, leave: m.Leave, saveHealth: m.SaveHealth, loadHealth: m.LoadHealth, takeProbes: m.TakeProbes,
+		heartbeat: m.Heartbeat, leave: m.Leave, saveHealth: m.SaveHealth, loadHealth: m.LoadHealth, listOpened: m.ListOpened, saveSplit: m.SaveSplit, listSplits: m.ListSplits, takeProbes: m.TakeProbes,
 		listCounters: m.ListCounters, maintain: m.Maintain, takeDuty: m.TakeDuty,
 		eraseTenant: m.EraseTenant,
 		now:         m.Now, checkSchema: m.CheckSchema, notify: m.Notify, listen: m.Listen,
@@ -218,7 +221,19 @@ func (s *store) GetDelivery(ctx context.Context, scope webhook.Scope, id uuid.UU
 	return s.getDelivery(ctx, scope, id)
 }
 
-func (s *store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]uuid.UUID, error) {
+func (s *store) ListOpened(ctx context.Context, now time.Time) ([]uuid.UUID, error) {
+	return s.listOpened(ctx, now)
+}
+
+func (s *store) SaveSplit(ctx context.Context, split webhook.HostSplit) error {
+	return s.saveSplit(ctx, split)
+}
+
+func (s *store) ListSplits(ctx context.Context, now time.Time) ([]webhook.HostSplit, error) {
+	return s.listSplits(ctx, now)
+}
+
+func (s *store) Heartbeat(ctx context.Context, p webhook.HeartbeatParams) ([]webhook.Member, error) {
 	return s.heartbeat(ctx, p)
 }
 

@@ -55,6 +55,39 @@ func clusterTests[Tx any]() []test[Tx] {
 			e.sameBytes([]byte(`{"n":2}`), e.health(s, id).State, "state")
 			e.sameBytes([]byte(`{}`), e.health(s, other).State, "state of the other")
 		}),
+		on("what a dispatcher serves is told to the others", func(e *env[Tx], s webhook.ClusterStore) {
+			a, b := uuid.UUID{1}, uuid.UUID{2}
+			serves := `{"regions": ["eu"]}`
+			_, err := s.Heartbeat(e.ctx, webhook.HeartbeatParams{Now: e.now, Dispatcher: a, Serves: serves})
+			e.must(err, "send a heartbeat")
+			alive, err := s.Heartbeat(e.ctx, webhook.HeartbeatParams{Now: e.now, Dispatcher: b, Serves: "b"})
+			e.must(err, "send a heartbeat")
+			e.need(2, len(alive), "dispatchers alive")
+			e.equal(serves, alive[0].Serves, "what the other serves")
+			e.equal("b", alive[1].Serves, "what it serves itself")
+			alive, err = s.Heartbeat(e.ctx, webhook.HeartbeatParams{Now: e.now, Dispatcher: a})
+			e.must(err, "send a heartbeat")
+			e.equal("", alive[0].Serves, "what it serves by its latest heartbeat")
+		}),
+		on("open circuits are listed", func(e *env[Tx], s webhook.ClusterStore) {
+			open := func(id uuid.UUID, at, until time.Time) {
+				e.must(s.SaveHealth(e.ctx, []webhook.HealthRecord{{EndpointID: id, UpdatedAt: at, State: []byte(`{}`), OpenUntil: until}}), "save")
+			}
+			list := func(at time.Time) []uuid.UUID {
+				opened, err := s.ListOpened(e.ctx, at)
+				e.must(err, "list open circuits")
+				return opened
+			}
+			e.equal(0, len(list(e.now)), "open circuits at first")
+			open(uuid.UUID{1}, e.now, e.at(time.Minute))
+			open(uuid.UUID{2}, e.now, e.at(2*time.Minute))
+			open(uuid.UUID{3}, e.now, time.Time{})
+			e.sameSet([]uuid.UUID{{1}, {2}}, list(e.now), "open circuits")
+			e.equal(e.at(time.Minute), e.health(s, uuid.UUID{1}).OpenUntil, "open until")
+			e.sameSet([]uuid.UUID{{2}}, list(e.at(time.Minute)), "open circuits a minute later")
+			open(uuid.UUID{2}, e.at(time.Second), time.Time{})
+			e.sameSet([]uuid.UUID{{1}}, list(e.now), "open circuits after one has closed")
+		}),
 		on("nothing stored is a zero time", func(e *env[Tx], s webhook.ClusterStore) {
 			e.truth(e.health(s, uuid.UUID{9}).UpdatedAt.IsZero(), "the time of what is not there is not zero")
 			e.must(s.SaveHealth(e.ctx, nil), "save nothing")
@@ -104,8 +137,12 @@ func clusterTests[Tx any]() []test[Tx] {
 // beat sends a heartbeat; who has not been heard of for 10 s is dead.
 func (e *env[Tx]) beat(s webhook.ClusterStore, id uuid.UUID, at time.Time) []uuid.UUID {
 	e.t.Helper()
-	alive, err := s.Heartbeat(e.ctx, webhook.HeartbeatParams{Now: at, DeadBefore: at.Add(-10 * time.Second), Dispatcher: id})
+	members, err := s.Heartbeat(e.ctx, webhook.HeartbeatParams{Now: at, DeadBefore: at.Add(-10 * time.Second), Dispatcher: id})
 	e.must(err, "send a heartbeat")
+	alive := make([]uuid.UUID, len(members))
+	for i, m := range members {
+		alive[i] = m.ID
+	}
 	return alive
 }
 
@@ -122,4 +159,55 @@ func (e *env[Tx]) probe(s webhook.ClusterStore, now, until time.Time, ids ...uui
 	held, err := s.TakeProbes(e.ctx, webhook.TakeProbesParams{Now: now, Until: until, Endpoints: ids})
 	e.must(err, "take probes")
 	return held
+}
+
+// splitTests are about the optional [webhook.SplitStore].
+func splitTests[Tx any]() []test[Tx] {
+	on := func(name string, run func(*env[Tx], webhook.SplitStore)) test[Tx] {
+		return test[Tx]{name: name, run: func(e *env[Tx]) {
+			if store, ok := e.store.(webhook.SplitStore); ok {
+				run(e, store)
+			}
+		}}
+	}
+	return []test[Tx]{
+		on("a split is listed until it is over", func(e *env[Tx], s webhook.SplitStore) {
+			a := webhook.HostSplit{Host: "https://a:443", Until: e.at(time.Minute)}
+			b := webhook.HostSplit{Host: "https://b:443", NotBefore: e.at(2 * time.Minute)}
+			e.split(s, b)
+			e.split(s, a)
+			e.equal([]webhook.HostSplit{a, b}, e.splits(s, e.now), "splits")
+			e.equal([]webhook.HostSplit{b}, e.splits(s, e.at(time.Minute)), "splits when one is over")
+			e.equal(0, len(e.splits(s, e.at(2*time.Minute))), "splits when both are")
+		}),
+		on("the later failure wins, then the later end", func(e *env[Tx], s webhook.SplitStore) {
+			const host = "https://a:443"
+			saved := func(until, notBefore time.Time) webhook.HostSplit {
+				e.split(s, webhook.HostSplit{Host: host, Until: until, NotBefore: notBefore})
+				list := e.splits(s, e.now)
+				e.need(1, len(list), "splits")
+				return list[0]
+			}
+			first := webhook.HostSplit{Host: host, Until: e.at(time.Minute)}
+			e.equal(first, saved(first.Until, time.Time{}), "the first")
+			e.equal(first, saved(e.at(time.Second), time.Time{}), "after one that ends sooner")
+			failed := webhook.HostSplit{Host: host, NotBefore: e.at(10 * time.Minute)}
+			e.equal(failed, saved(time.Time{}, failed.NotBefore), "after a failure")
+			e.equal(failed, saved(e.at(time.Hour), time.Time{}), "after somebody who does not know of it renewed it")
+			again := webhook.HostSplit{Host: host, Until: e.at(time.Hour), NotBefore: failed.NotBefore}
+			e.equal(again, saved(again.Until, again.NotBefore), "after somebody who knows of it")
+		}),
+	}
+}
+
+func (e *env[Tx]) split(s webhook.SplitStore, split webhook.HostSplit) {
+	e.t.Helper()
+	e.must(s.SaveSplit(e.ctx, split), "save a split")
+}
+
+func (e *env[Tx]) splits(s webhook.SplitStore, now time.Time) []webhook.HostSplit {
+	e.t.Helper()
+	list, err := s.ListSplits(e.ctx, now)
+	e.must(err, "list splits")
+	return list
 }

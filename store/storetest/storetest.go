@@ -117,7 +117,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"replays", join(replayJobTests[Tx](), replayScanTests[Tx](), replayWorkTests[Tx]())},
 		{"endpoints", join(endpointTests[Tx](), changedEndpointsTests[Tx]())},
 		{"log", join(logTests[Tx](), listTests[Tx](), attemptLogTests[Tx]())},
-		{"cluster", join(clusterTests[Tx](), shedTests[Tx]())},
+		{"cluster", join(clusterTests[Tx](), splitTests[Tx](), shedTests[Tx]())},
 		{"health", join(vitalsTests[Tx](), healthTests[Tx](), noticeTests[Tx]())},
 		{"retention", join(retentionTests[Tx](), counterTests[Tx](), dutyTests[Tx]())},
 		{"erasure", eraseTests[Tx]()},
