@@ -498,6 +498,7 @@ type planNode struct {
 	Relation string     `json:"Relation Name"`
 	Rows     float64    `json:"Actual Rows"`
 	Loops    float64    `json:"Actual Loops"`
+	Time     float64    `json:"Actual Total Time"` // milliseconds; 0 without timing
 	Removed  float64    `json:"Rows Removed by Filter"`
 	Plans    []planNode `json:"Plans"`
 }
