@@ -17,7 +17,7 @@ const (
 	// lookedAt bounds the rows of a table that one part of a list looks at, where the
 	// filters leave some of them out: some ten milliseconds' worth. It begins with
 	// glance of them, and firstLook for each one wanted, which as a rule are enough.
-	lookedAt  = 10_000
+	lookedAt  = 5_000
 	glance    = 200
 	firstLook = 20
 
@@ -308,7 +308,11 @@ func (l *deliveryList) add(table, columns string, w way) {
 		l.parts = append(l.parts, "(SELECT * FROM ("+inner+" OFFSET 0) d"+where+"\n    ORDER BY d.id DESC LIMIT "+l.parameter(l.p.Limit, "integer")+")")
 		return
 	}
-	inner += "\n    ORDER BY d.id DESC LIMIT " + l.parameter(scan, "integer")
+	order := "d.id DESC"
+	if w.each {
+		order = "d.endpoint_id DESC, d.id DESC" // which only the index by both serves
+	}
+	inner += "\n    ORDER BY " + order + " LIMIT " + l.parameter(scan, "integer")
 	if len(w.filters) == 0 && !w.each {
 		l.parts = append(l.parts, "("+inner+")")
 		return
