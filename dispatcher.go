@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/outhook/webhook/internal/offswitch"
 	"github.com/outhook/webhook/internal/scheduler"
@@ -46,6 +49,9 @@ func longestRequest(lease time.Duration) time.Duration {
 // every field zero means the default, and a value that makes no sense is
 // refused with an [InvalidError].
 type DispatcherConfig struct {
+	// AutoDisable says when endpoints are disabled that do nothing but fail.
+	AutoDisable AutoDisableConfig
+
 	// Breaker configures the circuits of the endpoints.
 	Breaker BreakerConfig
 
@@ -78,6 +84,9 @@ type DispatcherConfig struct {
 	// MaxInFlightPerHost caps the requests in flight to one scheme, host and
 	// port, shared evenly by its endpoints. Default 20.
 	MaxInFlightPerHost int
+
+	// Notifications says who is told what becomes of endpoints.
+	Notifications NotificationConfig
 
 	// Observer is told what happens. Nil means nobody is.
 	Observer Observer
@@ -139,6 +148,10 @@ func (c DispatcherConfig) withDefaults() (DispatcherConfig, error) {
 	if c.Retention, err = c.Retention.withDefaults(); err != nil {
 		return DispatcherConfig{}, err
 	}
+	var refused *InvalidError
+	if c.AutoDisable, refused = c.AutoDisable.withDefaults(); refused != nil {
+		return DispatcherConfig{}, refused.in("DispatcherConfig.AutoDisable")
+	}
 	if err := c.Breaker.validate(); err != nil {
 		return DispatcherConfig{}, &InvalidError{Field: "DispatcherConfig.Breaker", Problem: "is unusable: " + err.Error(), cause: err}
 	}
@@ -189,6 +202,7 @@ type Dispatcher struct {
 	cfg  DispatcherConfig
 
 	running atomic.Bool
+	current atomic.Pointer[run] // nil unless it runs
 	clock   *databaseClock
 
 	maxUnrecorded int // of the recorder
@@ -199,6 +213,9 @@ func (h *Hooks[Tx]) NewDispatcher(cfg DispatcherConfig) (*Dispatcher, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	if refused := cfg.Notifications.validate(h.core.limits); refused != nil {
+		return nil, refused.in("DispatcherConfig.Notifications")
 	}
 	return &Dispatcher{core: h.core, cfg: cfg, clock: newDatabaseClock(h.core), maxUnrecorded: maxUnrecorded}, nil
 }
@@ -226,6 +243,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	r := newRun(d, offswitch.From(ctx))
 	d.core.running.add(r)
 	defer d.core.running.remove(r)
+	d.current.Store(r)
+	defer d.current.Store(nil)
 	r.do(ctx)
 	return nil
 }
@@ -259,7 +278,9 @@ func (d *Dispatcher) start(ctx context.Context) error {
 //	recorder   results → store
 //	keeper     renews leases
 //	cluster    who else is there, and whose endpoint is whose
-//	watchers   endpoint changes, reconciliation, replay jobs, signals, clock, upkeep
+//	health     how endpoints fare → store
+//	watchers   endpoint changes, reconciliation, replay jobs, signals, clock, upkeep,
+//	           what is told of endpoints
 //
 // Work flows down that list. On the way out the first two stop, attempts end or
 // are cut short, and the recorder writes what they left.
@@ -277,9 +298,18 @@ type run struct {
 	marker   *marker
 	leases   *leaseKeeper
 	telling  *telling
+	health   *healthKeeper
 
 	reconciled chan struct{} // cap 1: wakes the reconciliation
 	turns      chan struct{} // cap 1: wakes what gives the turns of ordering keys
+	settle     chan struct{} // cap 1: some of abandoned are to be settled
+	disabled   chan struct{} // cap 1: an endpoint was disabled
+	told       chan struct{} // cap 1: there may be notices to tell
+
+	abandonedMu sync.Mutex             // protects abandoned
+	abandoned   map[uuid.UUID]struct{} // endpoints whose pending deliveries are to be cancelled
+
+	polledAt atomic.Int64 // when the database last answered, in nanoseconds of its time
 
 	listening atomic.Bool // signals of others are heard
 
@@ -289,8 +319,18 @@ type run struct {
 }
 
 func newRun(d *Dispatcher, off scheduler.Mechanisms) *run {
-	r := &run{d: d, core: d.core, cfg: &d.cfg, off: off, reconciled: make(chan struct{}, 1), turns: make(chan struct{}, 1)}
-	r.registry = newRegistry(d.core, func(changed []*target) { r.loop.endpointsChanged(changed) })
+	r := &run{d: d, core: d.core, cfg: &d.cfg, off: off}
+	r.abandoned = make(map[uuid.UUID]struct{})
+	for _, wake := range []*chan struct{}{&r.reconciled, &r.turns, &r.settle, &r.disabled, &r.told} {
+		*wake = make(chan struct{}, 1)
+	}
+	r.registry = newRegistry(d.core, func(changed []*target) {
+		r.loop.endpointsChanged(changed)
+		if slices.ContainsFunc(changed, (*target).isDisabled) {
+			poke(r.disabled)
+		}
+	})
+	r.health = newHealthKeeper(r)
 	r.telling = newTelling(r.dispatching())
 	r.cluster = newCluster(r)
 	r.loop = newLoop(r)
@@ -325,6 +365,7 @@ func (r *run) do(ctx context.Context) {
 	r.cluster.start(ctx, &workers)
 	workers.Go(func() { r.fanOut.run(ctx) })
 	workers.Go(func() { r.loop.run(ctx) })
+	workers.Go(func() { r.health.run(ctx) })
 	r.watch(ctx, &workers)
 	workers.Wait()
 	r.cluster.leave(ctx)
@@ -334,6 +375,7 @@ func (r *run) do(ctx context.Context) {
 
 	last := time.AfterFunc(r.lastWrites(), stopFlush)
 	defer last.Stop()
+	writers.Go(func() { r.health.leave(flushCtx) })
 	writers.Wait()
 }
 

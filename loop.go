@@ -316,6 +316,9 @@ func (l *loop) takeDone(res attemptOver) {
 		// must see its own success.
 		return
 	}
+	if change.Flapped {
+		l.r.health.flapped(id, now)
+	}
 	if snap, ok := l.sched.Snapshot(now, res.endpoint); ok {
 		l.store(id, p, snap)
 		l.logCircuit(id, change, snap)

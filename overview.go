@@ -89,9 +89,9 @@ type DispatcherGauges struct {
 
 // activity is the JSON document in ActivityRecord.Data.
 type activity struct {
-	SeenAt time.Time       `json:"seen_at"`
-	Left   bool            `json:"left,omitzero"` // the dispatcher has stopped
-	Counts []vitals.Bucket `json:"counts"`        // one bucket
+	SeenAt time.Time      `json:"seen_at"`
+	Left   bool           `json:"left,omitzero"` // the dispatcher has stopped
+	Counts vitals.Buckets `json:"counts"`        // one bucket
 	// The oldest due deliveries when it last looked.
 	OldestHealthy time.Time        `json:"oldest_healthy,omitzero"`
 	OldestOther   time.Time        `json:"oldest_other,omitzero"`

@@ -39,6 +39,9 @@ type target struct {
 
 	mu          sync.Mutex
 	credentials *credentials
+
+	secretOnce  sync.Once
+	secretSince time.Time // see secretAt
 }
 
 // credentials are what a request to an endpoint is signed and adorned with.

@@ -31,6 +31,13 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight, pro
 	span := r.attemptSpan(c)
 	s := r.send(c, Lease{DeliveryID: c.DeliveryID, Token: token}, span)
 	r.recorder.add(s.result)
+	if reason := r.health.observe(c.EndpointID, &s); s.disable == "" {
+		s.disable = reason
+	}
+	if s.disable != "" {
+		// While the slot is still taken, so that nothing more is sent in it.
+		r.disable(c.EndpointID, s.disable)
+	}
 	res := attemptOver{
 		endpoint: c.EndpointID,
 		Result:   scheduler.Result{Flight: flight, Outcome: s.outcome, RetryAfter: s.retryAfter},
@@ -48,9 +55,6 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight, pro
 		r.report(report)
 	}
 	span.end(report)
-	if s.disable != "" {
-		r.disable(c.EndpointID, s.disable)
-	}
 }
 
 // send makes one attempt. A panic in the signer, the transport or another part
@@ -298,11 +302,11 @@ func (r *run) handBack(c *Claimed, token uuid.UUID) {
 	r.recorder.add(handedBack(c, Lease{DeliveryID: c.DeliveryID, Token: token}, c.DueAt))
 }
 
-// disable switches an endpoint off at its own request.
+// disable switches an endpoint off at its own request, or because it fails too often.
 func (r *run) disable(id uuid.UUID, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.attemptCtx), r.cfg.RequestTimeout)
 	defer cancel()
-	if _, err := r.core.endpoints.Disable(ctx, AllTenants(), id, reason); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := r.core.endpoints.disableSince(ctx, id, time.Time{}, reason); err != nil {
 		// Its next delivery gets the same answer, and tries again.
 		r.core.log.Error("webhook: endpoint not disabled", "endpoint", id, "reason", reason, "error", err)
 	}

@@ -130,6 +130,7 @@ func (l *loop) shed(now time.Time, id uuid.UUID, p *place, backlog int) {
 	if began {
 		l.r.core.log.Warn("webhook: endpoint does not keep up, its new deliveries are shed", "endpoint", id, "tenant", p.tenant, "backlog", backlog)
 		l.r.tellShedding(SheddingReport{EndpointID: id, Tenant: p.tenant, Shedding: true, Backlog: backlog})
+		l.r.noticeShedding(id, now, backlog)
 	}
 }
 
@@ -167,6 +168,19 @@ func (r *run) tellShedding(report SheddingReport) {
 		return
 	}
 	r.attempts.Go(func() { r.observe(func() { o.SheddingChanged(report) }) })
+}
+
+// noticeShedding makes a notice of the beginning, once an hour at most: one that sheds
+// does so now and again.
+func (r *run) noticeShedding(id uuid.UUID, now time.Time, backlog int) {
+	r.attempts.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.attemptCtx), storePatience)
+		defer cancel()
+		detail := NoticeDetail{Reason: fmt.Sprintf("new deliveries are shed: at least %d wait", backlog)}
+		if err := r.notice(ctx, id, NoticeShedding, now.Truncate(time.Hour), detail); err != nil {
+			r.core.log.WarnContext(ctx, "webhook: cannot make a notice of shedding", "endpoint", id, "error", err)
+		}
+	})
 }
 
 // tellShed tells how many deliveries were shed.

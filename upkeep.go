@@ -32,25 +32,32 @@ const (
 var errDutyLost = errors.New("the duty went to another process")
 
 // upkeep lets the store make partitions, count what happened and remove what has
-// been kept for long enough, unless another process is doing so. It may take as
-// long as it takes: the duty is prolonged meanwhile, and given back afterwards.
+// been kept for long enough, unless another process is doing so.
 func (r *run) upkeep(ctx context.Context) error {
-	if held, err := r.takeDuty(ctx, dutyUpkeep, dutyTime); err != nil || !held {
+	return r.onDuty(ctx, dutyUpkeep, func(ctx context.Context) error {
+		now := r.d.clock.now()
+		return r.core.backend.Maintain(ctx, MaintainParams{
+			Now:              now,
+			DeadBefore:       before(now, r.cfg.Retention.Dead),
+			DeliveriesBefore: before(now, r.cfg.Retention.Deliveries),
+			EventsBefore:     before(now, r.cfg.Retention.Events),
+			ActivityBefore:   now.Add(-activityKept),
+			NoticesBefore:    now.Add(-noticesKept),
+		})
+	})
+}
+
+// onDuty does something unless another process is doing it. It may take as long as it
+// takes: the duty is prolonged meanwhile, and given back afterwards.
+func (r *run) onDuty(ctx context.Context, duty string, do func(context.Context) error) error {
+	if held, err := r.takeDuty(ctx, duty, dutyTime); err != nil || !held {
 		return err
 	}
 	working, stop := context.WithCancelCause(ctx)
 	var keeper sync.WaitGroup
-	keeper.Go(func() { r.keepDuty(working, dutyUpkeep, stop) })
+	keeper.Go(func() { r.keepDuty(working, duty, stop) })
 
-	now := r.d.clock.now()
-	err := r.core.backend.Maintain(working, MaintainParams{
-		Now:              now,
-		DeadBefore:       before(now, r.cfg.Retention.Dead),
-		DeliveriesBefore: before(now, r.cfg.Retention.Deliveries),
-		EventsBefore:     before(now, r.cfg.Retention.Events),
-		ActivityBefore:   now.Add(-activityKept),
-		NoticesBefore:    now.Add(-noticesKept),
-	})
+	err := do(working)
 	if err != nil && errors.Is(context.Cause(working), errDutyLost) {
 		err = fmt.Errorf("%w: %w", errDutyLost, err)
 	}
@@ -59,7 +66,7 @@ func (r *run) upkeep(ctx context.Context) error {
 
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	_, back := r.takeDuty(ending, dutyUpkeep, 0)
+	_, back := r.takeDuty(ending, duty, 0)
 	return errors.Join(err, back)
 }
 

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 
@@ -32,7 +33,11 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 		poke(r.fanOut.wake)
 		poke(r.reconciled)
 		poke(r.turns)
-		return errors.Join(r.registry.refresh(ctx), r.cluster.pollOpened(ctx))
+		err := r.registry.refresh(ctx)
+		if err == nil {
+			r.polledAt.Store(r.d.clock.now().UnixNano())
+		}
+		return errors.Join(err, r.cluster.pollOpened(ctx))
 	})
 	every(clockInterval, "measure the clock", r.d.clock.measure)
 	every(upkeepInterval, "do the upkeep", r.upkeep)
@@ -54,6 +59,11 @@ func (r *run) watch(ctx context.Context, workers *sync.WaitGroup) {
 	}
 	workers.Go(func() { r.reconcile(ctx) })
 	workers.Go(func() { r.giveTurns(ctx) })
+	workers.Go(func() { r.settleAbandoned(ctx) })
+	workers.Go(func() { r.lookAfterHealth(ctx) })
+	if r.cfg.Notifications.Notify != nil {
+		workers.Go(func() { r.tell(ctx) })
+	}
 	workers.Go(func() { r.replay(ctx) })
 	if n, ok := r.core.backend.(Notifier); ok {
 		workers.Go(func() { r.hear(ctx, n) })
@@ -87,7 +97,7 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 
 // reconcile tells the loop what is due according to the store, whenever it is
 // poked: what other processes left, what an expired lease set free, and whatever
-// else nobody told of. It also settles what abandoned endpoints have pending.
+// else nobody told of.
 func (r *run) reconcile(ctx context.Context) {
 	stop := r.core.waker.listenDue(r.reconciled)
 	defer stop()
@@ -110,6 +120,7 @@ func (r *run) reconcile(ctx context.Context) {
 func (r *run) reconcileOnce(ctx context.Context) error {
 	var after uuid.UUID
 	var oldest oldestDue
+	var waited [2]time.Time
 	for {
 		now := r.d.clock.now()
 		lanes, err := r.core.backend.Ready(ctx, ReadyParams{Now: now, After: after, Limit: reconcilePage})
@@ -118,41 +129,69 @@ func (r *run) reconcileOnce(ctx context.Context) error {
 		}
 		if len(lanes) == 0 {
 			r.telling.waited(&oldest)
+			r.health.waited(waited)
 			return nil
 		}
 		oldest.look(r, lanes, now)
+		r.health.dueSince(lanes, now, &waited)
 		after = lanes[len(lanes)-1].EndpointID
-		if err := r.settleAbandoned(ctx, lanes); err != nil {
-			return err
-		}
+		r.noteAbandoned(lanes)
 		r.loop.ready(lanes)
 	}
 }
 
-// settleAbandoned cancels the deliveries of disabled and deleted endpoints.
-func (r *run) settleAbandoned(ctx context.Context, lanes []ReadyLane) error {
-	var last uuid.UUID
+// noteAbandoned has what disabled and deleted endpoints have pending settled.
+func (r *run) noteAbandoned(lanes []ReadyLane) {
 	for _, lane := range lanes {
-		if lane.EndpointID == last {
-			continue
-		}
-		last = lane.EndpointID
 		t := r.registry.get(lane.EndpointID)
 		if t == nil {
 			continue
 		}
-		reason, ok := t.abandoned()
-		if !ok {
+		if _, ok := t.abandoned(); !ok {
 			continue
 		}
-		for n := cancelBatch; n == cancelBatch; {
-			var err error
-			n, err = r.core.backend.CancelDeliveries(ctx, CancelDeliveriesParams{
-				Now: r.d.clock.now(), EndpointID: lane.EndpointID, Reason: reason, Limit: cancelBatch,
-			})
-			if err != nil {
-				return err
+		r.abandonedMu.Lock()
+		r.abandoned[lane.EndpointID] = struct{}{}
+		r.abandonedMu.Unlock()
+		poke(r.settle)
+	}
+}
+
+// settleAbandoned cancels what disabled and deleted endpoints have pending, in small
+// batches and beside everything else: there may be millions. What fails is found again
+// by the next reconciliation.
+func (r *run) settleAbandoned(ctx context.Context) {
+	for {
+		select {
+		case <-r.settle:
+		case <-ctx.Done():
+			return
+		}
+		for id := range take(&r.abandonedMu, r.abandoned, math.MaxInt) {
+			if err := r.cancelAll(ctx, id); err != nil && ctx.Err() == nil {
+				r.core.log.WarnContext(ctx, "webhook: cannot cancel an endpoint's deliveries", "endpoint", id, "error", err)
 			}
+		}
+	}
+}
+
+// cancelAll cancels an endpoint's deliveries for as long as it is abandoned.
+func (r *run) cancelAll(ctx context.Context, id uuid.UUID) error {
+	for n := cancelBatch; n == cancelBatch; {
+		t := r.registry.get(id)
+		if t == nil {
+			return nil
+		}
+		reason, ok := t.abandoned()
+		if !ok {
+			return nil
+		}
+		var err error
+		n, err = r.core.backend.CancelDeliveries(ctx, CancelDeliveriesParams{
+			Now: r.d.clock.now(), EndpointID: id, Reason: reason, Limit: cancelBatch,
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

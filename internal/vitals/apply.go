@@ -123,15 +123,7 @@ func (s *State) count(d *Delta) {
 		s.LastFailure, s.LastStatus, s.LastClass = d.lastBad, d.lastStatus, d.lastClass
 	}
 	s.Outcomes.append(d.outcomes)
-	if !d.lastGood.IsZero() {
-		s.Run = Run{}
-	}
-	if d.tail > 0 {
-		if s.Run.Failures == 0 {
-			s.Run.Since = d.tailSince
-		}
-		s.Run.Failures += d.tail
-	}
+	s.Run = d.After(s.Run)
 	if d.codes.n > 0 {
 		s.Codes = append(slices.Clone(d.codes.list[:d.codes.n]), s.Codes...)
 		s.Codes = s.Codes[:min(len(s.Codes), codes)]

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -51,31 +52,55 @@ type Bucket struct {
 	Counts
 }
 
-// MarshalJSON writes the bucket as one list of numbers, without the zeros at its end.
-func (b Bucket) MarshalJSON() ([]byte, error) {
-	list := append([]int64{b.At.Unix()}, b.Counts[:]...)
-	for len(list) > 1 && list[len(list)-1] == 0 {
-		list = list[:len(list)-1]
+// append writes the bucket as one list of numbers, without the zeros at its end.
+func (b *Bucket) append(text []byte) []byte {
+	n := len(b.Counts)
+	for n > 0 && b.Counts[n-1] == 0 {
+		n--
 	}
-	return json.Marshal(list)
+	text = strconv.AppendInt(append(text, '['), b.At.Unix(), 10)
+	for _, c := range b.Counts[:n] {
+		text = strconv.AppendInt(append(text, ','), c, 10)
+	}
+	return append(text, ']')
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, in this version or another.
-func (b *Bucket) UnmarshalJSON(text []byte) error {
-	var list []int64
-	if err := json.Unmarshal(text, &list); err != nil {
-		return fmt.Errorf("read a bucket: %w", err)
-	}
+// read reads what append wrote, in this version or another.
+func (b *Bucket) read(list []int64) {
 	*b = Bucket{}
 	if len(list) > 0 {
 		b.At = time.Unix(list[0], 0).UTC()
 		copy(b.Counts[:], list[1:])
 	}
-	return nil
 }
 
 // Buckets are in the order of their times.
 type Buckets []Bucket
+
+// MarshalJSON writes a list of lists of numbers.
+func (b Buckets) MarshalJSON() ([]byte, error) {
+	text := append(make([]byte, 0, 32*len(b)+2), '[')
+	for i := range b {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = b[i].append(text)
+	}
+	return append(text, ']'), nil
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (b *Buckets) UnmarshalJSON(text []byte) error {
+	var lists [][]int64
+	if err := json.Unmarshal(text, &lists); err != nil {
+		return fmt.Errorf("read buckets: %w", err)
+	}
+	*b = make(Buckets, len(lists))
+	for i, list := range lists {
+		(*b)[i].read(list)
+	}
+	return nil
+}
 
 // add counts into the bucket that begins at a time, and drops what began before
 // another.

@@ -111,9 +111,6 @@ func (d *Delta) Empty() bool {
 	return d.buckets[1].At.IsZero() && d.dead == 0 && d.flaps == 0
 }
 
-// Tail counts the failures since the latest success, and whether there was one.
-func (d *Delta) Tail() (failures int64, afterSuccess bool) { return d.tail, !d.lastGood.IsZero() }
-
 // Add takes in one attempt. Attempts are expected in the order of their ends.
 func (d *Delta) Add(s *Sample) {
 	d.bucket(s.At.Truncate(Fine)).Count(s)
@@ -255,4 +252,18 @@ func (f *failures) append(next *failures) {
 	for i := next.n - 1; i >= 0; i-- {
 		f.push(next.list[i])
 	}
+}
+
+// After is the run of failures that a run has become.
+func (d *Delta) After(run Run) Run {
+	if !d.lastGood.IsZero() {
+		run = Run{}
+	}
+	if d.tail > 0 {
+		if run.Failures == 0 {
+			run.Since = d.tailSince
+		}
+		run.Failures += d.tail
+	}
+	return run
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -62,13 +63,18 @@ func (l *Latencies) Percentile(part float64) time.Duration {
 
 // MarshalJSON writes pairs of cell and count.
 func (l Latencies) MarshalJSON() ([]byte, error) {
-	pairs := []uint32{}
+	text := append(make([]byte, 0, 64), '[')
 	for i, c := range l {
-		if c > 0 {
-			pairs = append(pairs, uint32(i), c)
+		if c == 0 {
+			continue
 		}
+		if len(text) > 1 {
+			text = append(text, ',')
+		}
+		text = append(strconv.AppendInt(text, int64(i), 10), ',')
+		text = strconv.AppendUint(text, uint64(c), 10)
 	}
-	return json.Marshal(pairs)
+	return append(text, ']'), nil
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.

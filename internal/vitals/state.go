@@ -137,3 +137,17 @@ func (s *State) DeadSince(t time.Time) (n int64, first time.Time) {
 }
 
 const day = 24 * time.Hour
+
+// Turns reports whether an attempt begins or ends the streak, or a death in it is the
+// first, so that somebody wants to know soon.
+func (st *Streak) Turns(s *Sample) bool {
+	switch {
+	case s.Ended && s.Dead && !st.Dead:
+		return true
+	case s.Outcome == Succeeded:
+		return st.Open
+	case s.Outcome == Failed:
+		return !st.Open && (st.Since.IsZero() || s.At.Sub(st.Since) >= quiet)
+	}
+	return false
+}
