@@ -128,20 +128,25 @@ func TestAHotHostIsSharedOutAndAFailingOneIsNot(t *testing.T) {
 	}
 	require.EventuallyWithT(t, func(ct *assert.CollectT) { require.Len(ct, h.alive(), 2) }, 10*time.Second, time.Millisecond)
 
-	both := func() bool {
-		x, _ := a.of("acme")
-		y, _ := b.of("acme")
-		return x > 0 && y > 0
-	}
+	var splits []webhook.HostSplit
+	h.eventually("the host is shared out", func() bool {
+		if waiting(h) < 50*endpoints {
+			h.enqueue(paid(`{}`))
+		}
+		var err error
+		splits, err = h.store.ListSplits(t.Context(), time.Now())
+		return err == nil && len(splits) == 1
+	})
+	ofA, _ := a.of("acme")
+	ofB, _ := b.of("acme")
 	h.eventually("both send to it", func() bool {
 		if waiting(h) < 50*endpoints {
 			h.enqueue(paid(`{}`))
 		}
-		return both()
+		x, _ := a.of("acme")
+		y, _ := b.of("acme")
+		return x > ofA && y > ofB
 	})
-	splits, err := h.store.ListSplits(t.Context(), time.Now())
-	require.NoError(t, err)
-	require.Len(t, splits, 1)
 	assert.Equal(t, host, splits[0].Host)
 	assert.True(t, splits[0].Until.After(splits[0].NotBefore))
 

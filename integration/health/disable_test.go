@@ -62,6 +62,15 @@ func TestNoSuccessFor72HoursDisablesTheEndpoint(t *testing.T) {
 		w.enqueueMany(3, "umbrella")
 		w.until(0, func(c *assert.CollectT) { require.Len(c, w.inState(c, fine.ID, webhook.StateDelivered), 3) })
 
+		// The clock leaps only when what belongs to the present is written.
+		told := func(kind webhook.NoticeKind) {
+			w.until(time.Second, func(c *assert.CollectT) { require.Contains(c, w.notices(c, e.ID), kind) })
+		}
+		told(webhook.NoticeFailing)
+		w.until(10*time.Minute, func(c *assert.CollectT) { require.Greater(c, w.clock.Now().Sub(began), 25*time.Hour) })
+		w.enqueueMany(1, "acme")
+		told(webhook.NoticeFailing24h)
+
 		var disabledAt time.Time
 		n := 0
 		w.until(10*time.Minute, func(c *assert.CollectT) {
