@@ -192,19 +192,18 @@ func TestThreeProcessesKeepTheCapsThroughAKillAStopAndAJoin(t *testing.T) {
 		within := func(end time.Time) bool { return r.at.After(end.Add(-timeout)) && r.at.Before(end.Add(time.Second)) }
 		return r.sender == first.number && within(killed) || r.sender == second.number && within(stopped)
 	}
-	requests := map[uuid.UUID]int{}
-	again := map[uuid.UUID]bool{}
+	requests, reasons := map[uuid.UUID]int{}, map[uuid.UUID]int{}
 	for _, r := range w.received() {
 		requests[r.event]++
 		if interrupted(r) {
-			again[r.event] = true
+			reasons[r.event]++
 		}
 	}
 	duplicates := 0
 	for event, n := range requests {
 		if n > 1 {
 			duplicates++
-			assert.True(t, again[event] && n == 2, "an event that was not interrupted was sent %d times", n)
+			assert.LessOrEqual(t, n, 1+reasons[event]+w.failures(t.Context(), event), "requests for an event")
 		}
 	}
 	assert.LessOrEqual(t, duplicates, 2*limit*len(endpoints), "no more than could be in flight")

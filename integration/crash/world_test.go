@@ -481,6 +481,21 @@ func (w *world) describeLeft() {
 	w.t.Log("unfinished:", counts, err)
 }
 
+// failures is how many attempts of an event the log calls failed: on a machine that is
+// busy enough, an answer comes too late.
+func (w *world) failures(ctx context.Context, event uuid.UUID) (n int) {
+	w.t.Helper()
+	_, all := w.deliveries(ctx, event)
+	for _, attempts := range all {
+		for i := range attempts {
+			if attempts[i].Class != webhook.ClassNone {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // deliveries returns an event's deliveries and their attempts.
 func (w *world) deliveries(ctx context.Context, event uuid.UUID) (d []webhook.Delivery, attempts [][]webhook.Attempt) {
 	w.t.Helper()
