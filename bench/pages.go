@@ -131,7 +131,7 @@ func (w *pagesWorld) pick(ctx context.Context) error {
 	}{
 		{&w.busy, `SELECT id FROM webhook.endpoint WHERE tenant = 'tenant 0' ORDER BY id LIMIT 1`},
 		{&w.delivery, `SELECT id FROM webhook.delivery_log ORDER BY id DESC OFFSET 100 LIMIT 1`},
-		{&w.dead, `SELECT id FROM webhook.delivery_dead ORDER BY id DESC OFFSET 100 LIMIT 1`},
+		{&w.dead, `SELECT id FROM webhook.delivery_dead ORDER BY id DESC LIMIT 1`},
 		{&w.event, `SELECT event_id FROM webhook.delivery_log ORDER BY id DESC OFFSET 200 LIMIT 1`},
 	} {
 		if err := w.pool.QueryRow(ctx, choice.sql).Scan(choice.into); err != nil {
