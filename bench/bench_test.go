@@ -15,7 +15,7 @@ func TestEveryComparisonRuns(t *testing.T) {
 	// A little of everything, with no regard for the figures.
 	require.NoError(t, run(t.Context(), options{
 		rounds: 1, endpoints: 5, events: 100, pending: 500, period: 20 * time.Millisecond, riverFetch: riverFetchCooldown,
-		parked: 1_000, healthy: time.Second,
+		parked: 1_000, healthy: time.Second, logged: 5_000,
 	}))
 }
 
