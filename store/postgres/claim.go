@@ -205,11 +205,7 @@ func (s *core) Renew(ctx context.Context, p webhook.RenewParams) ([]uuid.UUID, e
 	if len(p.Leases) == 0 {
 		return nil, nil
 	}
-	ids := make([]uuid.UUID, len(p.Leases))
-	tokens := make([]uuid.UUID, len(p.Leases))
-	for i, l := range p.Leases {
-		ids[i], tokens[i] = l.DeliveryID, l.Token
-	}
+	ids, tokens := columnsOf(p.Leases)
 	lost, err := s.collectIDs(ctx, s.db, &s.sql.renew, micros(p.LeaseUntil), s.db.uuids(ids), s.db.uuids(tokens))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: renewing %d leases: %w", len(ids), err)
@@ -227,4 +223,13 @@ func (s *core) collectIDs(ctx context.Context, c conn, q *statement, args ...any
 		return nil
 	}, args...)
 	return ids, err
+}
+
+// columnsOf returns leases as the arrays that statements take.
+func columnsOf(leases []webhook.Lease) (ids, tokens []uuid.UUID) {
+	ids, tokens = make([]uuid.UUID, len(leases)), make([]uuid.UUID, len(leases))
+	for i, l := range leases {
+		ids[i], tokens[i] = l.DeliveryID, l.Token
+	}
+	return ids, tokens
 }

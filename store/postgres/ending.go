@@ -79,11 +79,7 @@ func (s *core) MarkSent(ctx context.Context, p webhook.MarkSentParams) ([]uuid.U
 	if len(p.Leases) == 0 {
 		return nil, nil
 	}
-	ids := make([]uuid.UUID, len(p.Leases))
-	tokens := make([]uuid.UUID, len(p.Leases))
-	for i, l := range p.Leases {
-		ids[i], tokens[i] = l.DeliveryID, l.Token
-	}
+	ids, tokens := columnsOf(p.Leases)
 	lost, err := s.collectIDs(ctx, s.db, &s.sql.markSent, micros(p.Now), s.db.uuids(ids), s.db.uuids(tokens))
 	if err != nil {
 		return nil, fmt.Errorf("postgres: marking %d deliveries as sent: %w", len(ids), err)
