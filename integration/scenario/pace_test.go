@@ -51,7 +51,7 @@ func (p *perSecond) count() int {
 }
 
 // A receiver with a rate of forty a second comes back after an outage, with cold caches:
-// in its first two seconds it bears fifty requests, and more knock it over.
+// in its first two seconds it bears 25 requests, and more knock it over.
 func coldCaches(w *world) {
 	var up, got atomic.Int64 // since when, Unix nanoseconds; 0: down
 	var knocked atomic.Bool
@@ -60,7 +60,7 @@ func coldCaches(w *world) {
 		if since == 0 {
 			return 5 * time.Millisecond, http.StatusBadGateway
 		}
-		if got.Add(1) > 50 && time.Since(time.Unix(0, since)) < 2*time.Second {
+		if got.Add(1) > 25 && time.Since(time.Unix(0, since)) < 2*time.Second {
 			knocked.Store(true)
 		}
 		return 5 * time.Millisecond, http.StatusOK

@@ -57,32 +57,77 @@ type without struct {
 	off  scheduler.Mechanisms
 }
 
+// tellings is how often a story is told at most.
+const tellings = 3
+
 // incident tells a story as shipped, where none of its checks may break, and
 // without each of the given mechanisms, where some must.
+//
+// The stories take place in real time, and a machine that stands still for a while tells
+// another one. So a check that breaks then does not count, unless it breaks each time; and
+// that a mechanism is needed is shown by one telling.
 func incident(t *testing.T, story func(w *world), missing ...without) {
 	t.Helper()
 	for _, m := range missing {
 		missed |= m.off
 	}
 	t.Parallel()
-	tell := func(t *testing.T, off scheduler.Mechanisms) []string {
+	tell := func(t *testing.T, off scheduler.Mechanisms) (broken []string, stall time.Duration) {
 		t.Helper()
 		w := newWorld(t, off)
+		stalled := w.watch()
 		story(w)
 		w.stop()
-		return w.broken
+		return w.broken, stalled()
 	}
 	t.Run("as shipped", func(t *testing.T) {
 		t.Parallel()
-		assert.Empty(t, tell(t, 0))
+		broken, stall := tell(t, 0)
+		for n := 1; len(broken) > 0 && stall > 100*time.Millisecond && n < tellings; n++ {
+			t.Logf("told again, since the machine stood still for %v: %v", stall, broken)
+			broken, stall = tell(t, 0)
+		}
+		assert.Empty(t, broken)
 	})
 	for _, m := range missing {
 		t.Run("without "+m.name, func(t *testing.T) {
 			t.Parallel()
-			broken := tell(t, m.off)
+			broken, _ := tell(t, m.off)
+			for n := 1; len(broken) == 0 && n < tellings; n++ {
+				broken, _ = tell(t, m.off)
+			}
 			assert.NotEmpty(t, broken, "the incident must come back")
 			t.Log(broken)
 		})
+	}
+}
+
+// watch looks at the machine until the returned function is called, which says for how
+// long it stood still at most: by how much a timer and an answer of the database that ask
+// for nothing were late.
+func (w *world) watch() (stalled func() time.Duration) {
+	w.t.Helper()
+	conn, err := pgx.ConnectConfig(w.t.Context(), w.pool.Config().ConnConfig)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	longest := make(chan time.Duration, 1)
+	go func() {
+		const every = 10 * time.Millisecond
+		var most time.Duration
+		for ctx.Err() == nil {
+			due := time.Now().Add(every)
+			pause(ctx, every)
+			if conn.Ping(ctx) != nil {
+				break
+			}
+			most = max(most, time.Since(due))
+		}
+		_ = conn.Close(context.Background())
+		longest <- most
+	}()
+	return func() time.Duration {
+		cancel()
+		return <-longest
 	}
 }
 
