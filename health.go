@@ -165,6 +165,11 @@ type ActivityBucket struct {
 	Start  time.Time
 	Length time.Duration
 	ActivityCounts
+
+	// LatencyP50, LatencyP95 and LatencyP99 are of the attempts that succeeded or
+	// failed, of one endpoint. They are zero where there was none, and in a
+	// [HealthOverview], which sums up several endpoints.
+	LatencyP50, LatencyP95, LatencyP99 time.Duration
 }
 
 // Endpoint returns how an endpoint fares, or ErrNotFound.
@@ -287,8 +292,8 @@ func healthOf(now time.Time, rec *EndpointRecord, row *HealthRow) EndpointHealth
 		h.ConsecutiveFailures, h.FailingSince = v.Run.Failures, v.Run.Since
 	}
 	h.Hour, h.Day = countsOf(v.Hour(now)), countsOf(v.Day(now))
-	h.Series = seriesOf(v.Fine, now.Add(-time.Hour), vitals.Fine)
-	h.Hourly = seriesOf(v.Coarse, now.Add(-day), vitals.Coarse)
+	h.Series = seriesOf(v.Fine, &v.FineCourse, now.Add(-time.Hour), vitals.Fine)
+	h.Hourly = seriesOf(v.Coarse, &v.CoarseCourse, now.Add(-day), vitals.Coarse)
 	recent := v.RecentLatencies()
 	h.LatencySamples = recent.Count()
 	h.LatencyP50, h.LatencyP95, h.LatencyP99 = recent.Percentile(0.50), recent.Percentile(0.95), recent.Percentile(0.99)
@@ -340,12 +345,18 @@ func countsOf(c vitals.Counts) ActivityCounts {
 }
 
 // seriesOf shows the buckets that end after a time.
-func seriesOf(buckets vitals.Buckets, from time.Time, length time.Duration) []ActivityBucket {
+func seriesOf(buckets vitals.Buckets, course *vitals.Course, from time.Time, length time.Duration) []ActivityBucket {
 	var list []ActivityBucket
 	for i := range buckets {
-		if b := &buckets[i]; b.At.Add(length).After(from) {
-			list = append(list, ActivityBucket{Start: b.At, Length: length, ActivityCounts: countsOf(b.Counts)})
+		b := &buckets[i]
+		if !b.At.Add(length).After(from) {
+			continue
 		}
+		shown := ActivityBucket{Start: b.At, Length: length, ActivityCounts: countsOf(b.Counts)}
+		if p, ok := course.Find(b.At); ok {
+			shown.LatencyP50, shown.LatencyP95, shown.LatencyP99 = p.Durations()
+		}
+		list = append(list, shown)
 	}
 	return list
 }

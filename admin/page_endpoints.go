@@ -168,7 +168,8 @@ type endpointData struct {
 	Health       statement
 	Advice       []statement
 	Figures      []figure
-	Chart        activityChart
+	Chart        timeChart
+	Latencies    timeChart
 	Ranges       []choice
 	Answers      []meterRow
 	Latency      []meterRow
@@ -203,14 +204,12 @@ func endpointPage(v *visit) error {
 		Health: healthInWords(e, h, now), Advice: advice(h, now), Answers: answersMeter(h.Day),
 		Latency: latencyMeter(h, endpointTimeout(e)), Figures: healthFigures(h, now), TestTypes: v.testTypes(e),
 	}
-	window := v.r.URL.Query().Get("range")
-	if window == "day" {
-		data.Chart = newActivityChart("activity", withoutGaps(h.Hourly, dayBucket, dayBuckets, now))
-	} else {
-		window = "hour"
-		data.Chart = newActivityChart("activity", withoutGaps(h.Series, hourBucket, hourBuckets, now))
+	window, buckets := "hour", withoutGaps(h.Series, hourBucket, hourBuckets, now)
+	if v.r.URL.Query().Get("range") == "day" {
+		window, buckets = "day", withoutGaps(h.Hourly, dayBucket, dayBuckets, now)
 	}
 	data.Ranges = rangeChoices(window)
+	data.Chart, data.Latencies = newActivityChart("activity", buckets), newLatencyChart("latencies", buckets)
 	notices, err := v.view.Notices(v.ctx(), webhook.ListNoticesParams{EndpointID: id, Limit: 6})
 	if err != nil {
 		return err

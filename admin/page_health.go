@@ -3,11 +3,9 @@ package admin
 import (
 	"fmt"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/outhook/webhook"
-	"github.com/outhook/webhook/admin/internal/chart"
 	"github.com/outhook/webhook/admin/internal/phrase"
 )
 
@@ -136,96 +134,12 @@ func advice(h webhook.EndpointHealth, now time.Time) []statement {
 	return list
 }
 
-// activityChart is a chart of attempts over time, with its figures as a table.
-type activityChart struct {
-	ID        string
-	Label     string
-	Bars      chart.Bars
-	Top, Half string
-	Times     []string
-	Legend    []tag
-	Head      []string
-	Rows      [][]string
-	Empty     bool
-}
-
-// newActivityChart draws buckets, which are without gaps.
-func newActivityChart(id string, buckets []webhook.ActivityBucket) activityChart {
-	c := activityChart{ID: id, Empty: true, Head: []string{"Time, UTC", "Succeeded", "Failed", "Throttled", "Success"}}
-	c.Legend = []tag{{Class: "ok", Word: "succeeded"}, {Class: "bad", Word: "failed"}, {Class: "warn", Word: "throttled (429)"}}
-	bars := make([]chart.Bar, len(buckets))
-	var ok, failed, throttled int64
-	for i, b := range buckets {
-		layout := "15:04"
-		title := fmt.Sprintf("%s: %s succeeded, %s failed", b.Start.UTC().Format(layout), phrase.Number(b.Succeeded), phrase.Number(b.Failed))
-		bars[i] = chart.Bar{Title: title, Segments: []chart.Segment{
-			{Value: float64(b.Succeeded), Class: "fill-ok"}, {Value: float64(b.Failed), Class: "fill-bad"}, {Value: float64(b.Throttled), Class: "fill-warn"},
-		}}
-		ok, failed, throttled = ok+b.Succeeded, failed+b.Failed, throttled+b.Throttled
-		success := "–"
-		if rate, some := b.SuccessRate(); some {
-			success = phrase.Percent(rate)
-		}
-		c.Rows = append(c.Rows, []string{b.Start.UTC().Format(layout), phrase.Number(b.Succeeded), phrase.Number(b.Failed), phrase.Number(b.Throttled), success})
-	}
-	c.Empty = ok+failed+throttled == 0
-	c.Bars = chart.NewBars(bars)
-	c.Top, c.Half = scale(c.Bars.Top), scale(c.Bars.Top/2)
-	if n := len(buckets); n > 0 {
-		for i := range 5 {
-			c.Times = append(c.Times, buckets[min(i*n/4, n-1)].Start.UTC().Format("15:04"))
-		}
-	}
-	c.Label = fmt.Sprintf("Attempts over time: %s succeeded, %s failed, %s throttled", phrase.Number(ok), phrase.Number(failed), phrase.Number(throttled))
-	return c
-}
-
-func scale(v float64) string {
-	if v == float64(int64(v)) {
-		return phrase.Number(int64(v))
-	}
-	return strconv.FormatFloat(v, 'f', 1, 64)
-}
-
 // probeInWords says when an open circuit is probed.
 func probeInWords(at, now time.Time) string {
 	if wait := at.Sub(now); wait > time.Second {
 		return "next probe in " + phrase.Span(wait.Round(time.Second))
 	}
 	return "next probe now"
-}
-
-// withoutGaps fills in the buckets in which nothing happened.
-func withoutGaps(buckets []webhook.ActivityBucket, length time.Duration, n int, now time.Time) []webhook.ActivityBucket {
-	last := now.UTC().Truncate(length)
-	full := make([]webhook.ActivityBucket, n)
-	for i := range full {
-		full[i] = webhook.ActivityBucket{Start: last.Add(-time.Duration(n-1-i) * length), Length: length}
-	}
-	for _, b := range buckets {
-		if i := int(b.Start.Sub(full[0].Start) / length); i >= 0 && i < n && !b.Start.Before(full[0].Start) {
-			full[i] = b
-		}
-	}
-	return full
-}
-
-// The times that charts cover.
-const (
-	hourBucket, hourBuckets = 5 * time.Minute, 13
-	dayBucket, dayBuckets   = time.Hour, 25
-)
-
-// sparkline is the last hour of an endpoint in a list.
-func sparkline(h webhook.EndpointHealth, now time.Time) (bars chart.Bars, label string) {
-	buckets := withoutGaps(h.Series, hourBucket, hourBuckets, now)
-	list := make([]chart.Bar, len(buckets))
-	for i, b := range buckets {
-		list[i] = chart.Bar{Segments: []chart.Segment{
-			{Value: float64(b.Succeeded), Class: "fill-ok"}, {Value: float64(b.Failed), Class: "fill-bad"}, {Value: float64(b.Throttled), Class: "fill-warn"},
-		}}
-	}
-	return chart.NewBars(list), fmt.Sprintf("In the last hour %s attempts succeeded and %s failed", phrase.Number(h.Hour.Succeeded), phrase.Number(h.Hour.Failed))
 }
 
 // meterRow is one line of horizontal bars.

@@ -17,7 +17,7 @@ type overviewData struct {
 	Statement   statement
 	Counts      []countFigure
 	Figures     []figure
-	Chart       activityChart
+	Chart       timeChart
 	Ranges      []choice
 	Trouble     []endpointRow
 	MoreTrouble bool

@@ -111,6 +111,28 @@ func TestAnOperatorsFormKeepsTheQueryThatItDoesNotShow(t *testing.T) {
 	assert.Contains(t, got.Body, "Somebody else has changed this endpoint in the meantime.")
 }
 
+// Success and latency over time are charts, and tables for those who see no charts.
+func TestAnEndpointsPageChartsSuccessAndLatency(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	acme := w.populate("acme")
+	for _, window := range []string{"hour", "day"} {
+		page := w.ask(w.portal, "acme", "GET", "/endpoints/"+acme.endpoint.String()+"?range="+window, nil)
+		require.Equal(t, http.StatusOK, page.Status)
+		assert.Contains(t, page.Body, `aria-label="Attempts over time: 0 succeeded, 1 failed, 0 throttled"`)
+		assert.Contains(t, page.Body, `aria-label="Latency over time: slowest at `)
+		assert.Contains(t, page.Body, `class="fill-accent"`)
+		for _, head := range []string{"Median", "95 of 100 in", "99 of 100 in"} {
+			assert.Contains(t, page.Body, `<th scope="col">`+head+`</th>`)
+		}
+	}
+	quiet, err := w.hooks.Endpoints().Create(t.Context(), webhook.EndpointParams{Tenant: "acme", URL: "https://quiet.example/", Types: []string{"*"}})
+	require.NoError(t, err)
+	page := w.ask(w.portal, "acme", "GET", "/endpoints/"+quiet.ID.String(), nil)
+	assert.Equal(t, http.StatusOK, page.Status)
+	assert.NotContains(t, page.Body, "Latency over time")
+}
+
 func TestReadersSeeNoFormsAndCannotPostThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -25,10 +25,10 @@ type healthShape struct {
 	ConsecutiveFailures int64              `json:"consecutive_failures"`
 	FailingSince        time.Time          `json:"failing_since,omitzero"`
 
-	Hour   countsShape   `json:"hour" doc:"The last hour."`
-	Day    countsShape   `json:"day" doc:"The last 24 hours."`
-	Series []bucketShape `json:"series" doc:"The last hour in buckets of 5 minutes, without empty ones."`
-	Hourly []bucketShape `json:"hourly" doc:"The last 24 hours in buckets of one hour, without empty ones."`
+	Hour   countsShape        `json:"hour" doc:"The last hour."`
+	Day    countsShape        `json:"day" doc:"The last 24 hours."`
+	Series []timedBucketShape `json:"series" doc:"The last hour in buckets of 5 minutes, without empty ones."`
+	Hourly []timedBucketShape `json:"hourly" doc:"The last 24 hours in buckets of one hour, without empty ones."`
 
 	LatencyP50MS   float64 `json:"latency_p50_ms" doc:"Over the latest half hour to hour with attempts."`
 	LatencyP95MS   float64 `json:"latency_p95_ms"`
@@ -83,6 +83,15 @@ type bucketShape struct {
 	Start   time.Time `json:"start"`
 	Seconds float64   `json:"seconds" doc:"How long the bucket is."`
 	countsShape
+}
+
+// timedBucketShape is a bucket of one endpoint, with its latencies.
+type timedBucketShape struct {
+	bucketShape
+
+	LatencyP50MS float64 `json:"latency_p50_ms" doc:"Half of the attempts that succeeded or failed took no longer; 0 when there was none."`
+	LatencyP95MS float64 `json:"latency_p95_ms"`
+	LatencyP99MS float64 `json:"latency_p99_ms"`
 }
 
 // overviewShape is how all that somebody sees fares.
@@ -150,7 +159,7 @@ func healthOf(h webhook.EndpointHealth) healthShape {
 		},
 		Score: h.Score, LastSuccessAt: h.LastSuccessAt, LastFailureAt: h.LastFailureAt, LastStatus: h.LastStatus, LastClass: h.LastClass,
 		ConsecutiveFailures: h.ConsecutiveFailures, FailingSince: h.FailingSince,
-		Hour: countsOf(h.Hour), Day: countsOf(h.Day), Series: bucketsOf(h.Series), Hourly: bucketsOf(h.Hourly),
+		Hour: countsOf(h.Hour), Day: countsOf(h.Day), Series: timedBucketsOf(h.Series), Hourly: timedBucketsOf(h.Hourly),
 		LatencyP50MS: milliseconds(h.LatencyP50), LatencyP95MS: milliseconds(h.LatencyP95), LatencyP99MS: milliseconds(h.LatencyP99),
 		LatencySamples: h.LatencySamples, LagSeconds: h.Lag.Seconds(), OldestDueAt: h.OldestDueAt,
 		Backlog: h.Backlog, BacklogCapped: h.BacklogCapped, DeadCount: h.DeadCount, OldestDeadAt: h.OldestDeadAt,
@@ -175,7 +184,22 @@ func countsOf(c webhook.ActivityCounts) countsShape {
 func bucketsOf(buckets []webhook.ActivityBucket) []bucketShape {
 	shapes := make([]bucketShape, len(buckets))
 	for i, b := range buckets {
-		shapes[i] = bucketShape{Start: b.Start, Seconds: b.Length.Seconds(), countsShape: countsOf(b.ActivityCounts)}
+		shapes[i] = bucketOf(b)
+	}
+	return shapes
+}
+
+func bucketOf(b webhook.ActivityBucket) bucketShape {
+	return bucketShape{Start: b.Start, Seconds: b.Length.Seconds(), countsShape: countsOf(b.ActivityCounts)}
+}
+
+func timedBucketsOf(buckets []webhook.ActivityBucket) []timedBucketShape {
+	shapes := make([]timedBucketShape, len(buckets))
+	for i, b := range buckets {
+		shapes[i] = timedBucketShape{
+			bucketShape:  bucketOf(b),
+			LatencyP50MS: milliseconds(b.LatencyP50), LatencyP95MS: milliseconds(b.LatencyP95), LatencyP99MS: milliseconds(b.LatencyP99),
+		}
 	}
 	return shapes
 }

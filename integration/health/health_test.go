@@ -46,6 +46,14 @@ func TestHealthShowsWhatHappenedAndSurvivesARestart(t *testing.T) {
 		assert.Equal(w.t, http.StatusBadGateway, h.LastStatus)
 		assert.Equal(w.t, webhook.ClassHTTP5xx, h.LastClass)
 		assert.Equal(w.t, int64(5), h.LatencySamples)
+		for name, buckets := range map[string][]webhook.ActivityBucket{"series": h.Series, "hourly": h.Hourly} {
+			require.NotEmpty(w.t, buckets, name)
+			for _, b := range buckets {
+				assert.Positive(w.t, b.Succeeded+b.Failed, name)
+				assert.Positive(w.t, b.LatencyP50, name)
+				assert.GreaterOrEqual(w.t, b.LatencyP99, b.LatencyP50, name)
+			}
+		}
 		assert.Less(w.t, h.Score, 60)
 		assert.Zero(w.t, h.Backlog)
 

@@ -116,6 +116,8 @@ func (s *State) count(d *Delta) {
 		s.Fine = s.Fine.add(b.At, &b.Counts, b.At.Add(-time.Hour))
 		hour := b.At.Truncate(Coarse)
 		s.Coarse = s.Coarse.add(hour, &b.Counts, hour.Add(-day))
+		s.FineCourse.add(b.At, &d.latencies[i])
+		s.CoarseCourse.add(hour, &d.latencies[i])
 	}
 	s.At = later(s.At, later(d.lastGood, d.lastBad))
 	s.LastSuccess = later(s.LastSuccess, d.lastGood)
@@ -145,7 +147,9 @@ func (s *State) measure(d *Delta) {
 		s.Before = s.Latencies
 		s.Latencies = Window{Since: at}
 	}
-	s.Latencies.All.merge(&d.all)
+	for i := range d.latencies {
+		s.Latencies.All.merge(&d.latencies[i])
+	}
 	s.Latencies.Good.merge(&d.good)
 	now := &s.Latencies.Good
 	if now.Count() < suddenSamples {
@@ -227,6 +231,8 @@ func (s *State) streak(d *Delta) (found []Finding) {
 func (s *State) drop(now time.Time) {
 	s.Fine = slices.DeleteFunc(s.Fine, func(b Bucket) bool { return !b.At.Add(Fine).After(now.Add(-time.Hour)) })
 	s.Coarse = slices.DeleteFunc(s.Coarse, func(b Bucket) bool { return !b.At.Add(Coarse).After(now.Add(-day)) })
+	s.FineCourse.drop(now.Add(-time.Hour - Fine))
+	s.CoarseCourse.drop(now.Add(-day - Coarse))
 }
 
 // degrade reports whether the endpoint has just become degraded.

@@ -83,8 +83,9 @@ type Delta struct {
 	// buckets are the latest two of the fine time buckets; what is older still is
 	// in the first.
 	buckets [2]Bucket
-
-	all, good Latencies
+	// latencies are those of the buckets, good those of all successes.
+	latencies [2]Latencies
+	good      Latencies
 
 	outcomes outcomes
 	codes    failures
@@ -113,14 +114,15 @@ func (d *Delta) Empty() bool {
 
 // Add takes in one attempt. Attempts are expected in the order of their ends.
 func (d *Delta) Add(s *Sample) {
-	d.bucket(s.At.Truncate(Fine)).Count(s)
+	counts, latencies := d.bucket(s.At.Truncate(Fine))
+	counts.Count(s)
 	if s.Ended && s.Dead {
 		d.AddDead(1, s.At)
 	}
 	if s.Outcome == Ignored {
 		return
 	}
-	d.all.Add(s.Latency)
+	latencies.Add(s.Latency)
 	if s.Outcome == Succeeded {
 		d.good.Add(s.Latency)
 		d.outcomes.push(false)
@@ -159,8 +161,8 @@ func (d *Delta) AddFlap(at time.Time) {
 	d.lastFlap = at
 }
 
-// bucket returns the counts of a fine bucket.
-func (d *Delta) bucket(at time.Time) *Counts {
+// bucket returns the counts and the latencies of a fine bucket.
+func (d *Delta) bucket(at time.Time) (*Counts, *Latencies) {
 	last := &d.buckets[1]
 	switch {
 	case last.At.IsZero():
@@ -169,19 +171,21 @@ func (d *Delta) bucket(at time.Time) *Counts {
 		old := d.buckets[0]
 		d.buckets[0] = *last
 		d.buckets[0].Add(&old.Counts)
-		*last = Bucket{At: at}
+		d.latencies[0].merge(&d.latencies[1])
+		*last, d.latencies[1] = Bucket{At: at}, Latencies{}
 	}
-	return &last.Counts
+	return &last.Counts, &d.latencies[1]
 }
 
 // Append takes in what was seen after what this one has.
 func (d *Delta) Append(next *Delta) {
 	for i := range next.buckets {
 		if b := &next.buckets[i]; !b.At.IsZero() {
-			d.bucket(b.At).Add(&b.Counts)
+			counts, latencies := d.bucket(b.At)
+			counts.Add(&b.Counts)
+			latencies.merge(&next.latencies[i])
 		}
 	}
-	d.all.merge(&next.all)
 	d.good.merge(&next.good)
 	d.outcomes.append(next.outcomes)
 	d.codes.append(&next.codes)

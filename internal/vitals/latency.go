@@ -48,33 +48,41 @@ func (l *Latencies) Count() (n int64) {
 // Percentile returns the latency that the given part of all does not exceed, to
 // within a tenth; zero when there are none.
 func (l *Latencies) Percentile(part float64) time.Duration {
-	n := l.Count()
-	if n == 0 {
+	if l.Count() == 0 {
 		return 0
 	}
-	rank := max(int64(math.Ceil(part*float64(n))), 1)
+	return middle(int(l.cell(part)))
+}
+
+// cell is the cell of a percentile of latencies of which there are some.
+func (l *Latencies) cell(part float64) uint8 {
+	rank := max(int64(math.Ceil(part*float64(l.Count()))), 1)
 	for i, c := range l {
 		if rank -= int64(c); rank <= 0 {
-			return middle(i)
+			return uint8(i)
 		}
 	}
-	return middle(cells - 1)
+	return cells - 1
 }
 
 // MarshalJSON writes pairs of cell and count.
-func (l Latencies) MarshalJSON() ([]byte, error) {
-	text := append(make([]byte, 0, 64), '[')
+func (l Latencies) MarshalJSON() ([]byte, error) { return l.append(make([]byte, 0, 64)), nil }
+
+func (l *Latencies) append(text []byte) []byte {
+	text = append(text, '[')
+	some := false
 	for i, c := range l {
 		if c == 0 {
 			continue
 		}
-		if len(text) > 1 {
+		if some {
 			text = append(text, ',')
 		}
+		some = true
 		text = append(strconv.AppendInt(text, int64(i), 10), ',')
 		text = strconv.AppendUint(text, uint64(c), 10)
 	}
-	return append(text, ']'), nil
+	return append(text, ']')
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.

@@ -29,6 +29,9 @@ type State struct {
 
 	Fine   Buckets `json:"fine,omitempty"`   // of the last hour
 	Coarse Buckets `json:"coarse,omitempty"` // of the last day
+	// FineCourse and CoarseCourse are the latencies of the same buckets.
+	FineCourse   Course `json:"fine_course,omitzero"`
+	CoarseCourse Course `json:"coarse_course,omitzero"`
 
 	// Latencies are of the present half hour or so, and of the one before it.
 	Latencies, Before Window        `json:",omitzero"`
