@@ -23,8 +23,8 @@ const (
 	vitalsUnwell = 5 * time.Second
 	vitalsUrgent = time.Second
 
-	// vitalsTick is how often it is looked for vitals to store, and vitalsPause how
-	// often that may be when some are urgent.
+	// vitalsTick is how often it is looked for vitals to store while there are any, and
+	// vitalsPause how often that may be when some are urgent.
 	vitalsTick  = time.Second
 	vitalsPause = 50 * time.Millisecond
 
@@ -50,10 +50,12 @@ const (
 //
 // Attempts report from their goroutines; run is the one that stores.
 type healthKeeper struct {
-	r      *run
-	urgent chan struct{} // cap 1: something is to be stored soon
+	r       *run
+	urgent  chan struct{} // cap 1: something is to be stored soon
+	stirred chan struct{} // cap 1: it rests no more
 
 	mu      sync.Mutex // protects what follows
+	resting bool       // nothing waits to be stored
 	entries map[uuid.UUID]*vitalEntry
 	free    []*vitals.Delta // to be used again
 	did     vitals.Bucket   // of the present 5 minutes
@@ -88,6 +90,7 @@ func newHealthKeeper(r *run) *healthKeeper {
 	return &healthKeeper{
 		r:       r,
 		urgent:  make(chan struct{}, 1),
+		stirred: make(chan struct{}, 1),
 		entries: make(map[uuid.UUID]*vitalEntry),
 		unwell:  make(map[uuid.UUID]VitalsLevel),
 	}
@@ -177,6 +180,10 @@ func (k *healthKeeper) entry(id uuid.UUID, at time.Time) *vitalEntry {
 			e.delta = new(vitals.Delta)
 		}
 		e.since = at
+	}
+	if k.resting {
+		k.resting = false
+		poke(k.stirred)
 	}
 	return e
 }
@@ -290,9 +297,10 @@ func (k *healthKeeper) waited(oldest [2]time.Time) {
 func (k *healthKeeper) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		k.tick(ctx)
-		timer, stop := k.r.d.clock.clock.NewTimer(vitalsTick)
+		timer, stop := k.r.d.clock.clock.NewTimer(k.pause())
 		select {
 		case <-timer:
+		case <-k.stirred:
 		case <-k.urgent:
 			// So that what belongs together is stored together.
 			if !pauseFor(ctx, vitalsPause) {
@@ -303,6 +311,19 @@ func (k *healthKeeper) run(ctx context.Context) {
 		}
 		stop()
 	}
+}
+
+// pause is how long it is until the next tick: of a dispatcher that sends nothing, until
+// it says again that it is there.
+func (k *healthKeeper) pause() time.Duration {
+	k.mu.Lock()
+	resting := k.resting
+	k.mu.Unlock()
+	if !resting {
+		return vitalsTick
+	}
+	since := k.r.d.clock.now().Sub(k.activityAt)
+	return min(max(activityEvery-since, vitalsTick), activityEvery)
 }
 
 // pauseFor waits by the machine's clock; false means that ctx ended.
@@ -412,7 +433,9 @@ func (k *healthKeeper) take(now time.Time, all bool) {
 		entry *vitalEntry
 	}
 	var due []waiting
+	k.resting = true
 	for id, e := range k.entries {
+		k.resting = k.resting && e.delta == nil
 		switch {
 		case e.delta == nil:
 			if e.level == LevelWell && now.Sub(e.storedAt) > time.Hour {

@@ -74,18 +74,20 @@ func TestTheWindowStandsStillForNoLongerThanEventsAreKept(t *testing.T) {
 	t.Parallel()
 	inVirtualTime(t, func(t *testing.T, w *world) {
 		w.answer(status(http.StatusInternalServerError))
-		e := w.endpoint(someURL)
+		e := w.endpoint(someURL, func(p *webhook.EndpointParams) {
+			p.Retry = webhook.EndpointRetry{Delays: []time.Duration{time.Hour}, Window: 4 * time.Hour}
+		})
 		cfg := seldom()
-		cfg.PollInterval, cfg.HeartbeatInterval = time.Hour, time.Hour
+		cfg.Retention = webhook.RetentionPolicy{Dead: day, Deliveries: day, Events: day}
 		w.dispatch(cfg)
 		id := w.enqueue(paid(`{}`))
 		time.Sleep(time.Minute)
 		_, err := w.hooks.Endpoints().Pause(t.Context(), webhook.AllTenants(), e.ID, "")
 		require.NoError(t, err)
 
-		time.Sleep(32 * day)
+		time.Sleep(day + 3*time.Hour)
 		require.Equal(t, webhook.StatePending, w.delivery(id).State)
-		time.Sleep(2 * day)
+		time.Sleep(2 * time.Hour)
 
 		d := w.delivery(id)
 		assert.Equal(t, webhook.StateDead, d.State)

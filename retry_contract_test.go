@@ -139,7 +139,7 @@ func TestTheWindowStandsStillWhileAnEndpointIsPaused(t *testing.T) {
 
 		_, err := w.hooks.Endpoints().Pause(t.Context(), webhook.AllTenants(), e.ID, "")
 		require.NoError(t, err)
-		time.Sleep(10 * day)
+		time.Sleep(day)
 		require.Len(t, w.requests(), 2)
 		require.Equal(t, webhook.StatePending, w.delivery(id).State)
 		_, err = w.hooks.Endpoints().Resume(t.Context(), webhook.AllTenants(), e.ID)
@@ -150,7 +150,7 @@ func TestTheWindowStandsStillWhileAnEndpointIsPaused(t *testing.T) {
 		assert.Equal(t, webhook.StateDead, d.State)
 		times := w.times(began)
 		require.Len(t, times, 5)
-		assert.WithinDuration(t, began.Add(10*day+4*time.Hour), began.Add(times[4]), time.Second, "the last one moved to the end of the window")
+		assert.WithinDuration(t, began.Add(day+4*time.Hour), began.Add(times[4]), time.Second, "the last one moved to the end of the window")
 	})
 }
 
