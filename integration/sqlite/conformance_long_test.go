@@ -17,6 +17,7 @@ func TestConformanceInMemory(t *testing.T) {
 	h := harness(func(t testing.TB) *database {
 		db := open(t, ":memory:")
 		db.SetMaxOpenConns(1)
+		migrated(t, db)
 		return &database{db: db, connect: func(testing.TB) *sql.DB { return db }}
 	})
 	h.SingleConnection = true
@@ -28,7 +29,9 @@ func TestConformanceInASharedCache(t *testing.T) {
 	h := harness(func(t testing.TB) *database {
 		dsn := "file:" + newID().String() + "?mode=memory&cache=shared&_txlock=immediate"
 		connect := func(t testing.TB) *sql.DB { return open(t, dsn) }
-		return &database{db: connect(t), connect: connect}
+		db := connect(t)
+		migrated(t, db)
+		return &database{db: db, connect: connect}
 	})
 	// A reader in a shared cache waits for a writer's transaction to end.
 	h.SingleConnection = true

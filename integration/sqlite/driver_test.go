@@ -12,5 +12,8 @@ import (
 // other one.
 const driverName = "sqlite"
 
+// unsynced is the part of a data source name that waits for no disk.
+const unsynced = "_pragma=synchronous(OFF)"
+
 // busy is the part of a data source name that sets the busy timeout.
 func busy(milliseconds int) string { return fmt.Sprintf("_pragma=busy_timeout(%d)", milliseconds) }

@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -19,6 +20,7 @@ type recorder struct {
 
 	mu         sync.Mutex
 	statements map[string]struct{}
+	deleted    int64 // by one transaction at most
 }
 
 // newRecorder opens a database whose statements are recorded.
@@ -61,15 +63,53 @@ func (r *recorder) all() []string {
 	return all
 }
 
+// mostDeleted is how many rows one transaction deleted at most.
+func (r *recorder) mostDeleted() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.deleted
+}
+
 // recordedConn records what it is told to run, and passes it on by preparing it.
 type recordedConn struct {
 	driver.Conn
 	recorder *recorder
+	deleted  int64 // by the present transaction
 }
 
 func (c *recordedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	c.recorder.add(query)
-	return c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	stmt, err := c.Conn.(driver.ConnPrepareContext).PrepareContext(ctx, query)
+	switch verb, _, _ := strings.Cut(strings.TrimSpace(query), " "); {
+	case err != nil:
+	case verb == "DELETE":
+		return &deletion{Stmt: stmt, conn: c}, nil
+	case verb == "COMMIT":
+		c.recorder.mu.Lock()
+		defer c.recorder.mu.Unlock()
+		c.recorder.deleted = max(c.recorder.deleted, c.deleted)
+		c.deleted = 0
+	}
+	return stmt, err
+}
+
+// deletion is a statement that deletes.
+type deletion struct {
+	driver.Stmt
+	conn *recordedConn
+}
+
+func (d *deletion) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	result, err := d.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
+	if err == nil {
+		n, _ := result.RowsAffected() // none of the drivers has an error to give
+		d.conn.deleted += n
+	}
+	return result, err
+}
+
+func (d *deletion) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return d.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 }
 
 func (c *recordedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {

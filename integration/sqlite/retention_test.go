@@ -19,16 +19,19 @@ import (
 // Field report B35: removing a long log kept the host from writing, and took along
 // what was still wanted.
 func TestRemovingTheOldDisturbsNobody(t *testing.T) {
-	delivered := 20_000
+	t.Parallel()
+	delivered := 4_000
 	if os.Getenv("WEBHOOK_LONG") != "" {
 		delivered = 300_000
 	}
 	const dead, pending = 10, 5
-	store, db := newStore(t)
+	file := newMigratedFile(t) + options
+	db := open(t, file)
+	rec, recorded := newRecorder(t, file)
+	store := sqlite.New(recorded)
 	now := time.Now()
 	fillOld(t, db, now.AddDate(0, 0, -40), delivered, dead, pending)
 
-	calm := enqueueFor(t, store, db, time.After(2*time.Second))
 	done := make(chan time.Time)
 	began := time.Now()
 	go func() {
@@ -38,16 +41,17 @@ func TestRemovingTheOldDisturbsNobody(t *testing.T) {
 		}))
 	}()
 	busy := enqueueFor(t, store, db, done)
+	took := time.Since(began)
 
-	t.Logf("enqueue p50 and p99: %v and %v alone, %v and %v while %d deliveries and events went in %v",
-		percentile(calm, 50), percentile(calm, 99), percentile(busy, 50), percentile(busy, 99), delivered, time.Since(began))
-	assert.Less(t, percentile(busy, 99), 5*percentile(calm, 99)+250*time.Millisecond)
+	t.Logf("enqueue p50 and p99: %v and %v while %d deliveries and events went in %v", percentile(busy, 50), percentile(busy, 99), delivered, took)
+	assert.Positive(t, rec.mostDeleted())
+	assert.LessOrEqual(t, rec.mostDeleted(), int64(1000), "rows that one transaction removes, which keeps the host waiting")
 	assert.Zero(t, count(t, db, "SELECT count(*) FROM webhook_delivery_log"))
 	assert.Equal(t, dead, count(t, db, "SELECT count(*) FROM webhook_delivery_dead"))
 	assert.Equal(t, pending, count(t, db, "SELECT count(*) FROM webhook_delivery"))
 	assert.Equal(t, dead+pending, count(t, db, "SELECT count(*) FROM webhook_attempt"))
-	assert.Equal(t, pending+len(calm)+len(busy), count(t, db, "SELECT count(*) FROM webhook_event"))
-	assert.Equal(t, pending+len(calm)+len(busy), count(t, db, "SELECT count(*) FROM webhook_idempotency_key"))
+	assert.Equal(t, pending+len(busy), count(t, db, "SELECT count(*) FROM webhook_event"))
+	assert.Equal(t, pending+len(busy), count(t, db, "SELECT count(*) FROM webhook_idempotency_key"))
 }
 
 // fillOld writes events from a time on, one a millisecond, each with one delivery
@@ -95,16 +99,18 @@ func idAt(at time.Time) uuid.UUID {
 	return id
 }
 
-// enqueueFor enqueues one event after the other until told to stop, and returns how
-// long each took.
+// enqueueFor enqueues one event after the other, as a host that has other things to do
+// too, until told to stop, and returns how long each took.
 func enqueueFor(t *testing.T, store *sqlite.Store, db *sql.DB, stop <-chan time.Time) []time.Duration {
 	t.Helper()
 	var took []time.Duration
+	others := time.NewTicker(time.Millisecond)
+	defer others.Stop()
 	for {
 		select {
 		case <-stop:
 			return took
-		default:
+		case <-others.C:
 		}
 		began := time.Now()
 		require.NoError(t, enqueue(t.Context(), store, db, newEvent("acme", newID().String())))
