@@ -27,26 +27,35 @@ const (
 	headerSkipped        = "Webhook-Ordering-Skipped"
 )
 
-// buildRequest makes the request of one attempt: the stored bytes, the fixed
-// headers, the endpoint's own, authorisation and the signatures, of which the
+// mediaJSON is the media type of payloads and envelopes.
+const mediaJSON = "application/json"
+
+// buildRequest makes the request of one attempt: the stored bytes, bare
+// or in an envelope, the fixed headers, the endpoint's own, authorisation and the signatures, of which the
 // later win.
 func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
 	secrets, own, err := t.open(ctx, c, now)
 	if err != nil {
 		return egress.Request{}, err
 	}
-	h, err := c.requestHeader(ctx, t, d, now, requestParts{secrets: secrets, own: own.headers, auth: c.auth})
+	parts := requestParts{secrets: secrets, own: own.headers, auth: c.auth}
+	if parts.body, parts.contentType, err = bodyOf(t, d); err != nil {
+		return egress.Request{}, err
+	}
+	h, err := c.requestHeader(ctx, t, d, now, parts)
 	if err != nil {
 		return egress.Request{}, err
 	}
-	return egress.Request{URL: t.record.URL, Header: h, Body: d.Event.Payload, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce, KeepSuccessBody: c.keepSuccess}, nil
+	return egress.Request{URL: t.record.URL, Header: h, Body: parts.body, Timeout: timeout, TLS: own.tls, NoResend: t.options.AtMostOnce, KeepSuccessBody: c.keepSuccess}, nil
 }
 
-// requestParts are what the header of a request is made from besides the delivery.
+// requestParts are what a request is made from besides the delivery.
 type requestParts struct {
-	secrets []Secret
-	own     map[string]string // the endpoint's own headers
-	auth    Authenticator     // nil for none
+	body        []byte
+	contentType string
+	secrets     []Secret
+	own         map[string]string // the endpoint's own headers
+	auth        Authenticator     // nil for none
 }
 
 func (c *core) requestHeader(ctx context.Context, t *target, d *Claimed, now time.Time, p requestParts) (http.Header, error) {
@@ -58,7 +67,7 @@ func (c *core) requestHeader(ctx context.Context, t *target, d *Claimed, now tim
 	}
 	in := SignInput{
 		EndpointID: d.EndpointID, Tenant: d.Event.Tenant,
-		ID: d.Event.ID.String(), Time: now, Body: d.Event.Payload, Secrets: p.secrets,
+		ID: d.Event.ID.String(), Time: now, Body: p.body, Secrets: p.secrets,
 	}
 	if err := c.signer.Sign(ctx, h, in); err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
@@ -68,17 +77,13 @@ func (c *core) requestHeader(ctx context.Context, t *target, d *Claimed, now tim
 
 // unsignedHeader is what a request has before it is authorised and signed.
 func (*core) unsignedHeader(t *target, d *Claimed, p requestParts) http.Header {
-	contentType := d.Event.ContentType
-	if contentType == "" {
-		contentType = "application/json"
-	}
 	h := make(http.Header, 8+len(p.own))
 	for name, value := range p.own {
 		h.Set(name, value)
 	}
 	event := d.Event.ID.String()
 	// One backing array for the single-valued headers.
-	values := []string{contentType, userAgent, idempotencyKey(event, t.id), strconv.Itoa(d.Attempts + 1)}
+	values := []string{p.contentType, userAgent, idempotencyKey(event, t.id), strconv.Itoa(d.Attempts + 1)}
 	h[headerContentType] = values[0:1:1]
 	h[headerUserAgent] = values[1:2:2]
 	h[headerIdempotencyKey] = values[2:3:3]

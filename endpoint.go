@@ -81,7 +81,7 @@ type EndpointParams struct {
 	Filter json.RawMessage
 
 	// Headers are sent with every request. Names that the protocol or the
-	// signature need are refused; at most 20 headers and 4 KiB in all. They are
+	// signature need are refused, and those that [Config.AllowHeaders] leaves out; at most 20 headers and 4 KiB in all. They are
 	// sealed at rest like secrets.
 	Headers Headers
 
@@ -101,6 +101,15 @@ type EndpointParams struct {
 	// Burst is how many requests may go at once under RateLimit. Zero means one
 	// second's worth, at least 1; at most 10,000.
 	Burst int
+
+	// Envelope puts the payload into a JSON object that says what the event is:
+	//
+	//	{"id":…,"type":…,"timestamp":…,"idempotency_key":…,"resource_id":…,"resource_version":…,"data":…}
+	//
+	// data is the payload, byte for byte; resource_id and resource_version are left out
+	// where the event has none. A payload that is not JSON is data_base64, beside its
+	// content_type. The body is then application/json, and what is signed.
+	Envelope bool
 
 	// IdempotencyKey makes Create idempotent for 24 hours or a little more: a second call
 	// of the same tenant with the same key makes nothing and returns the endpoint that the
@@ -171,6 +180,7 @@ type EndpointUpdate struct {
 	AdaptiveRate *bool
 	AtMostOnce   *bool
 	Burst        *int
+	Envelope     *bool
 	MaxInFlight  *int
 	NewestFirst  *bool
 	Ordering     *Ordering
@@ -193,6 +203,7 @@ func (u EndpointUpdate) applyTo(p *EndpointParams) {
 	set(&p.AdaptiveRate, u.AdaptiveRate)
 	set(&p.AtMostOnce, u.AtMostOnce)
 	set(&p.Burst, u.Burst)
+	set(&p.Envelope, u.Envelope)
 	set(&p.MaxInFlight, u.MaxInFlight)
 	set(&p.NewestFirst, u.NewestFirst)
 	set(&p.Ordering, u.Ordering)
@@ -220,6 +231,7 @@ type endpointOptions struct {
 	AdaptiveRate bool            `json:"adaptive_rate,omitempty"`
 	AtMostOnce   bool            `json:"at_most_once,omitempty"`
 	Burst        int             `json:"burst,omitempty"`
+	Envelope     bool            `json:"envelope,omitempty"`
 	MaxInFlight  int             `json:"max_in_flight,omitempty"`
 	NewestFirst  bool            `json:"newest_first,omitempty"`
 	RateLimit    float64         `json:"rate_limit,omitempty"`
@@ -263,6 +275,7 @@ func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 			AdaptiveRate: o.AdaptiveRate,
 			AtMostOnce:   o.AtMostOnce,
 			Burst:        o.Burst,
+			Envelope:     o.Envelope,
 			MaxInFlight:  o.MaxInFlight,
 			NewestFirst:  o.NewestFirst,
 			Ordering:     r.Ordering,
@@ -301,6 +314,7 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 		AdaptiveRate: p.AdaptiveRate,
 		AtMostOnce:   p.AtMostOnce,
 		Burst:        p.Burst,
+		Envelope:     p.Envelope,
 		MaxInFlight:  p.MaxInFlight,
 		NewestFirst:  p.NewestFirst,
 		RateLimit:    p.RateLimit,

@@ -427,7 +427,7 @@ func (s *Endpoints) checkParams(p *EndpointParams) *InvalidError {
 			return &InvalidError{Field: "Filter", Problem: err.Error(), cause: err}
 		}
 	}
-	if err := checkStaticHeaders(p.Headers, signerHeaderNames(s.core.signer)...); err != nil {
+	if err := checkStaticHeaders(p.Headers, s.core.allow, signerHeaderNames(s.core.signer)...); err != nil {
 		return asInvalid("Headers", err)
 	}
 	if err := p.TLS.check(); err != nil {

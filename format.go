@@ -239,6 +239,7 @@ func (p EndpointParams) attrs() []slog.Attr {
 		slog.Bool("adaptive_rate", p.AdaptiveRate),
 		slog.Bool("at_most_once", p.AtMostOnce),
 		slog.Int("burst", p.Burst),
+		slog.Bool("envelope", p.Envelope),
 		slog.Int("max_in_flight", p.MaxInFlight),
 		slog.Bool("newest_first", p.NewestFirst),
 		slog.String("ordering", string(p.Ordering)),
@@ -280,6 +281,9 @@ func (u EndpointUpdate) LogValue() slog.Value {
 	}
 	if u.Burst != nil {
 		attrs = append(attrs, slog.Int("burst", *u.Burst))
+	}
+	if u.Envelope != nil {
+		attrs = append(attrs, slog.Bool("envelope", *u.Envelope))
 	}
 	if u.MaxInFlight != nil {
 		attrs = append(attrs, slog.Int("max_in_flight", *u.MaxInFlight))

@@ -95,11 +95,36 @@ var refusedHeaderPrefixes = []struct{ prefix, reason string }{
 	{"x-google-metadata-", forbidden},
 }
 
-// checkStaticHeaders judges the static headers of an endpoint; reserved names are those
-// that the configured signer and the host set, in any case. It reports every problem, in
+// checkAllowHeaders judges [Config.AllowHeaders].
+func checkAllowHeaders(patterns []string) error {
+	for i, p := range patterns {
+		field := "Config.AllowHeaders[" + strconv.Itoa(i) + "]"
+		name, family := strings.CutSuffix(p, "*")
+		if !isHeaderName(name) {
+			return invalid(field, "is not an HTTP token, nor the beginning of one with a \"*\" behind it")
+		}
+		if reason := headerRefusal(name, nil); reason != "" && !family {
+			return invalid(field, "is "+reason)
+		}
+	}
+	return nil
+}
+
+// isAllowed reports whether a name is among the patterns of [Config.AllowHeaders].
+func isAllowed(name string, patterns []string) bool {
+	folded := foldHeaderName(name)
+	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
+		beginning, family := strings.CutSuffix(foldHeaderName(p), "*")
+		return beginning == folded || family && strings.HasPrefix(folded, beginning)
+	})
+}
+
+// checkStaticHeaders judges the static headers of an endpoint; allow are the names that
+// the host allows, nil for all, and reserved names are those that the configured signer
+// and the host set, in any case. It reports every problem, in
 // the order of the names, each as an [InvalidError] that names the header and never its
 // value, which may be a credential.
-func checkStaticHeaders(headers map[string]string, reserved ...string) error {
+func checkStaticHeaders(headers map[string]string, allow []string, reserved ...string) error {
 	if len(headers) > maxStaticHeaders {
 		return overLimit("Headers", strconv.Itoa(len(headers))+" headers", maxStaticHeaders)
 	}
@@ -125,6 +150,8 @@ func checkStaticHeaders(headers map[string]string, reserved ...string) error {
 		seen[folded] = true
 		if err := checkStaticHeader(name, headers[name], reserved); err != nil {
 			errs = append(errs, err)
+		} else if !isAllowed(name, allow) {
+			errs = append(errs, invalid(headerField(name), "is a name that this service does not allow"))
 		}
 	}
 	return errors.Join(errs...)

@@ -13,7 +13,7 @@ import (
 // refusedHeader asserts that one header is refused by name and without its value.
 func refusedHeader(t *testing.T, name, value string) {
 	t.Helper()
-	err := checkStaticHeaders(map[string]string{name: value})
+	err := checkStaticHeaders(map[string]string{name: value}, nil)
 	require.ErrorIs(t, err, ErrInvalid, "%q: %q", name, value)
 	var invalid *InvalidError
 	require.ErrorAs(t, err, &invalid)
@@ -71,7 +71,7 @@ func TestH03TheNamesOfTheConfiguredSignerAreRefused(t *testing.T) {
 	t.Parallel()
 	signer := CombineSigners(StandardWebhooksWith(StandardWebhooksConfig{Prefix: "acme-"}), StripeSigner{Header: "Acme-Sig"})
 	headers := map[string]string{"ACME-ID": "a", "acme_signature": "b", "acme-sig": "c", "acme-other": "d"}
-	err := checkStaticHeaders(headers, signerHeaderNames(signer)...)
+	err := checkStaticHeaders(headers, nil, signerHeaderNames(signer)...)
 	require.ErrorIs(t, err, ErrInvalid)
 	for _, name := range []string{"ACME-ID", "acme_signature", "acme-sig"} {
 		assert.ErrorContains(t, err, name)
@@ -97,15 +97,15 @@ func TestH04ThereAreAtMost20HeadersOf4KiBInAll(t *testing.T) {
 		}
 		return headers
 	}
-	require.NoError(t, checkStaticHeaders(many(20)))
-	err := checkStaticHeaders(many(21))
+	require.NoError(t, checkStaticHeaders(many(20), nil))
+	err := checkStaticHeaders(many(21), nil)
 	var invalid *InvalidError
 	require.ErrorAs(t, err, &invalid)
 	assert.Equal(t, 20, invalid.Limit)
 	assert.Equal(t, "Headers", invalid.Field)
 
-	require.NoError(t, checkStaticHeaders(map[string]string{"X-A": strings.Repeat("a", 4096-3)}))
-	err = checkStaticHeaders(map[string]string{"X-A": strings.Repeat("a", 4096-2)})
+	require.NoError(t, checkStaticHeaders(map[string]string{"X-A": strings.Repeat("a", 4096-3)}, nil))
+	err = checkStaticHeaders(map[string]string{"X-A": strings.Repeat("a", 4096-2)}, nil)
 	require.ErrorAs(t, err, &invalid)
 	assert.Equal(t, 4096, invalid.Limit)
 	assert.NotContains(t, err.Error(), "aaaa")
@@ -114,15 +114,47 @@ func TestH04ThereAreAtMost20HeadersOf4KiBInAll(t *testing.T) {
 func TestOneHeaderIsNotGivenTwice(t *testing.T) {
 	t.Parallel()
 	for _, other := range []string{"x-api-key", "X_API_KEY"} {
-		require.ErrorContains(t, checkStaticHeaders(map[string]string{"X-API-Key": "a", other: "b"}), "given twice")
+		require.ErrorContains(t, checkStaticHeaders(map[string]string{"X-API-Key": "a", other: "b"}, nil), "given twice")
 	}
 }
 
 func TestOrdinaryHeadersAreAllowed(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, checkStaticHeaders(nil))
+	require.NoError(t, checkStaticHeaders(nil, nil))
 	require.NoError(t, checkStaticHeaders(map[string]string{
 		"Authorization": "Bearer abc", "X-API-Key": "k", "CF-Access-Client-Id": "id", "X-Tenant": "a b", "Ocp-Apim-Subscription-Key": "k",
 		"X-Environment": "", "Accepted-By": "x",
-	}))
+	}, nil))
+}
+
+func TestAHostAllowsNamesOfHeaders(t *testing.T) {
+	t.Parallel()
+	allow := []string{"X-Acme-*", "Authorization"}
+	require.NoError(t, checkStaticHeaders(map[string]string{"x-acme-key": "k", "AUTHORIZATION": "Bearer b", "X_Acme_Region": "eu"}, allow))
+	err := checkStaticHeaders(map[string]string{"X-Acme": "hunter2", "X-Api-Key": "hunter2", "Authorization2": "hunter2"}, allow)
+	for _, name := range []string{`"X-Acme"`, `"X-Api-Key"`, `"Authorization2"`} {
+		require.ErrorContains(t, err, "Headers["+name+"] is a name that this service does not allow")
+	}
+	assert.NotContains(t, err.Error(), "hunter2")
+	require.ErrorContains(t, checkStaticHeaders(map[string]string{"X-Forwarded-For": "1.1.1.1"}, []string{"X-*"}), "no endpoint may set", "allowing a family allows nothing that is refused")
+	require.Error(t, checkStaticHeaders(map[string]string{"X-Api-Key": "k"}, []string{}), "a list without a name allows none")
+}
+
+func TestNamesThatAHostCannotAllow(t *testing.T) {
+	t.Parallel()
+	for pattern, problem := range map[string]string{
+		"":            "is not an HTTP token",
+		"*":           "is not an HTTP token",
+		"X Key":       "is not an HTTP token",
+		"Host":        "is set by the library",
+		"webhook-id":  "is set by the library",
+		"Connection":  "is hop-by-hop",
+		"Sec-Fetch-x": "no endpoint may set",
+	} {
+		err := checkAllowHeaders([]string{"X-Fine", pattern})
+		var invalid *InvalidError
+		require.ErrorAs(t, err, &invalid, pattern)
+		assert.Equal(t, "Config.AllowHeaders[1]", invalid.Field)
+		assert.Contains(t, invalid.Problem, problem, pattern)
+	}
 }

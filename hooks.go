@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/outhook/webhook/internal/egress"
@@ -18,6 +19,13 @@ const DefaultMaxPayload = 256 << 10
 // Config configures [New]. Its zero value is complete but for Secrets, which
 // must be chosen.
 type Config struct {
+	// AllowHeaders are the names that endpoints' own headers may have, in any case;
+	// one that ends in "*" allows all names that begin so, such as "X-*". Nil allows
+	// every name that is not refused in any case: see [EndpointParams.Headers]. A list
+	// without a name allows none. They are judged when headers are set, so a narrower
+	// list leaves those that are stored as they are.
+	AllowHeaders []string
+
 	// Authenticator adds authorisation to requests. Nil adds none.
 	Authenticator Authenticator
 
@@ -74,6 +82,7 @@ type Hooks[Tx any] struct {
 
 // core is what does not depend on the host's transaction type.
 type core struct {
+	allow       []string      // names of endpoints' own headers; nil: all
 	auth        Authenticator // nil: none
 	backend     Backend
 	box         SecretBox
@@ -127,6 +136,9 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 			return nil, &InvalidError{Field: "Config.Authenticator", Problem: "is unusable: " + err.Error(), cause: err}
 		}
 	}
+	if err := checkAllowHeaders(cfg.AllowHeaders); err != nil {
+		return nil, err
+	}
 	if cfg.MaxPayload < 0 {
 		return nil, invalid("Config.MaxPayload", "is negative")
 	}
@@ -143,6 +155,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	notifier, _ := backend.(Notifier)
 	machine, clock := machineClock(cfg.Clock)
 	c := &core{
+		allow:       slices.Clone(cfg.AllowHeaders),
 		auth:        cfg.Authenticator,
 		backend:     backend,
 		box:         cfg.Secrets,

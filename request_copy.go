@@ -9,8 +9,7 @@ import (
 )
 
 // RequestCopy is the request of an attempt, put together again from the log: what the
-// receiver got, so that a signature that it refuses can be checked by hand. Its body is
-// the event's payload.
+// receiver got, so that a signature that it refuses can be checked by hand.
 type RequestCopy struct {
 	Method string
 	// URL is the endpoint's present one: the log keeps none.
@@ -18,17 +17,20 @@ type RequestCopy struct {
 	// Header is what was sent but for what an [Authenticator] added. The values of the
 	// endpoint's own headers, which are the present ones, are replaced by "…".
 	Header http.Header
+	// Body is the event's payload, in an envelope if the endpoint has its payloads in one
+	// now. Do not change it.
+	Body []byte
 	// Signed is false where no secret that was in use then is stored any more. The
 	// signature is then missing; where only some of them are gone, so are theirs.
 	Signed bool
 }
 
-// Format leaves the query of the URL and the header out of whatever prints the copy.
+// Format leaves the query of the URL, the header and the body out of whatever prints the copy.
 func (r RequestCopy) Format(f fmt.State, _ rune) { write(f, r) }
 
-// LogValue leaves the URL and the header out, for log/slog.
+// LogValue leaves the URL, the header and the body out, for log/slog.
 func (r RequestCopy) LogValue() slog.Value {
-	return slog.GroupValue(slog.String("method", r.Method), slog.Int("headers", len(r.Header)), slog.Bool("signed", r.Signed))
+	return slog.GroupValue(slog.String("method", r.Method), slog.Int("headers", len(r.Header)), slog.Int("body_bytes", len(r.Body)), slog.Bool("signed", r.Signed))
 }
 
 // Request puts the request of an attempt together again. An attempt whose endpoint is
@@ -62,7 +64,10 @@ func (s *Deliveries) Request(ctx context.Context, scope Scope, a Attempt) (Reque
 		parts.own[name] = "…"
 	}
 	claimed := &Claimed{DeliveryID: d.ID, EndpointID: d.EndpointID, Event: event.EventRecord, Run: d.Run, Attempts: a.Number - 1, OrderingSkipped: d.OrderingSkipped}
-	r := RequestCopy{Method: http.MethodPost, URL: rec.URL, Signed: true}
+	if parts.body, parts.contentType, err = bodyOf(t, claimed); err != nil {
+		return RequestCopy{}, err
+	}
+	r := RequestCopy{Method: http.MethodPost, URL: rec.URL, Body: parts.body, Signed: true}
 	r.Header, err = s.core.requestHeader(ctx, t, claimed, a.StartedAt, parts)
 	if errors.Is(err, ErrNoSigningSecret) {
 		r.Signed = false

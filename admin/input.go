@@ -47,6 +47,7 @@ type endpointInput struct {
 	Headers        field[map[string]string] `json:"headers" doc:"Headers sent with every request: all of them, as their values are never shown."`
 	AdaptiveRate   field[bool]              `json:"adaptive_rate"`
 	AtMostOnce     field[bool]              `json:"at_most_once"`
+	Envelope       field[bool]              `json:"envelope"`
 	Burst          field[int]               `json:"burst"`
 	MaxInFlight    field[int]               `json:"max_in_flight"`
 	NewestFirst    field[bool]              `json:"newest_first"`
@@ -78,7 +79,7 @@ func (in *endpointInput) params() (webhook.EndpointParams, error) {
 	p := webhook.EndpointParams{
 		Tenant: in.Tenant.Value, URL: in.URL.Value, Types: in.Types.Value, Description: in.Description.Value,
 		Filter: in.Filter.Value, Headers: in.Headers.Value, AdaptiveRate: in.AdaptiveRate.Value,
-		AtMostOnce: in.AtMostOnce.Value, Burst: in.Burst.Value, MaxInFlight: in.MaxInFlight.Value,
+		AtMostOnce: in.AtMostOnce.Value, Envelope: in.Envelope.Value, Burst: in.Burst.Value, MaxInFlight: in.MaxInFlight.Value,
 		NewestFirst: in.NewestFirst.Value, Ordering: in.Ordering.Value, RateLimit: in.RateLimit.Value,
 		Timeout: timeout, TLS: in.TLS.Value.tls(),
 	}
@@ -98,7 +99,7 @@ func (in *endpointInput) update() (webhook.EndpointUpdate, error) {
 	}
 	u := webhook.EndpointUpdate{
 		URL: in.URL.pointer(), Types: in.Types.Value, Description: in.Description.pointer(), Filter: in.Filter.pointer(),
-		AdaptiveRate: in.AdaptiveRate.pointer(), AtMostOnce: in.AtMostOnce.pointer(), Burst: in.Burst.pointer(),
+		AdaptiveRate: in.AdaptiveRate.pointer(), AtMostOnce: in.AtMostOnce.pointer(), Envelope: in.Envelope.pointer(), Burst: in.Burst.pointer(),
 		MaxInFlight: in.MaxInFlight.pointer(), NewestFirst: in.NewestFirst.pointer(), Ordering: in.Ordering.pointer(),
 		RateLimit: in.RateLimit.pointer(),
 	}

@@ -31,6 +31,7 @@ type endpointShape struct {
 	HeaderNames    []string              `json:"header_names" doc:"The names of the headers sent with every request. Their values are never shown."`
 	AdaptiveRate   bool                  `json:"adaptive_rate"`
 	AtMostOnce     bool                  `json:"at_most_once" doc:"Send nothing again that may have arrived: a delivery may be dropped."`
+	Envelope       bool                  `json:"envelope" doc:"The payload is sent as the data of a JSON object that says what the event is."`
 	Burst          int                   `json:"burst" doc:"Requests that may go at once under rate_limit. 0: one second's worth."`
 	MaxInFlight    int                   `json:"max_in_flight" doc:"Cap of the requests in flight. 0: the dispatcher's."`
 	NewestFirst    bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
@@ -101,7 +102,7 @@ func (s *retryShape) retry() (webhook.EndpointRetry, error) {
 func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
 	shape := endpointShape{
 		ID: e.ID, Tenant: e.Tenant, URL: v.url(e.URL), Types: e.Types, Description: e.Description, Filter: e.Filter,
-		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, AtMostOnce: e.AtMostOnce, Burst: e.Burst,
+		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, AtMostOnce: e.AtMostOnce, Envelope: e.Envelope, Burst: e.Burst,
 		MaxInFlight: e.MaxInFlight, NewestFirst: e.NewestFirst, Ordering: e.Ordering, RateLimit: e.RateLimit, TimeoutSeconds: e.Timeout.Seconds(),
 		State: e.State, StateReason: e.StateReason, StateChangedAt: e.StateChangedAt,
 		Secrets: make([]secretShape, len(e.Secrets)), Revision: e.Revision, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
