@@ -34,6 +34,11 @@ type EraseOptions struct {
 // tenant before: what is enqueued meanwhile may stay. The log that the host keeps of
 // what [Config.Logger] and observers told is the host's to erase.
 //
+// Payloads in a [PayloadStore] are removed last; one that cannot be is told as an error, and
+// removed by the next call or by upkeep. Those of transactions that were rolled back are
+// not known to be the tenant's: they go within three days, as [PayloadLister] says, or
+// with the folder of the tenant ([PayloadKey.Folder]).
+//
 // Whoever may erase is the host's to decide: the admin handler does not offer it.
 func (h *Hooks[Tx]) EraseTenant(ctx context.Context, tenant string, o EraseOptions) error {
 	if err := h.core.limits.checkTenant("tenant", tenant); err != nil {
@@ -55,7 +60,10 @@ func (c *core) erase(ctx context.Context, tenant string, o EraseOptions) error {
 			return err
 		}
 		progress, err := c.backend.EraseTenant(ctx, EraseTenantParams{Now: now, Tenant: tenant, Counters: o.Counters, Limit: erasedAtOnce})
-		if err != nil || progress.Done {
+		if err == nil && progress.Done {
+			return c.removePayloads(ctx)
+		}
+		if err != nil {
 			return err
 		}
 		if progress.Removed > 0 {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/outhook/webhook/internal/egress"
 )
 
 // settleTime is how old an event is before a list that goes forward in time shows it
@@ -22,11 +24,20 @@ type Events struct {
 }
 
 // Get returns an event with its payload: the bytes that were enqueued, unless
-// [Config.Redaction] leaves some of them out.
+// [Config.Redaction] leaves some of them out. Where the payload cannot be read from the
+// [PayloadStore], the rest of the event is returned, and its PayloadFault says why.
 func (s *Events) Get(ctx context.Context, scope Scope, id uuid.UUID) (EventStatus, error) {
 	e, err := s.core.backend.GetEvent(ctx, scope, id)
 	if err != nil {
 		return EventStatus{}, fmt.Errorf("get event %s: %w", id, err)
+	}
+	if e.Payload, err = s.core.payloads.read(ctx, &e.EventRecord); err != nil {
+		if ctx.Err() != nil {
+			return EventStatus{}, fmt.Errorf("get event %s: %w", id, ctx.Err())
+		}
+		e.PayloadFault = faultOf(err)
+		s.core.log.WarnContext(ctx, "webhook: an event without its payload", "event", id, "tenant", e.Tenant, "error", egress.Detail(err))
+		return e, nil
 	}
 	s.core.redactPayload(&e)
 	return e, nil

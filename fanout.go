@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outhook/webhook/internal/egress"
 	"github.com/outhook/webhook/internal/filter"
 	"github.com/outhook/webhook/internal/matcher"
 )
@@ -15,6 +16,10 @@ import (
 const (
 	fanOutEvents     = 1000
 	fanOutDeliveries = 1000
+
+	// fanOutPayloads is for how long a fan-out transaction reads from a PayloadStore
+	// what filters are to look at. What it does not get to is filtered when it is sent.
+	fanOutPayloads = 2 * time.Second
 )
 
 // fanOut turns the outbox into deliveries. Its run is the one goroutine that
@@ -63,14 +68,15 @@ func (f *fanOut) drain(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		now := f.r.d.clock.now()
-		clear(f.matcher.matched)
 		began := time.Now()
+		done := f.matcher.begin(ctx)
 		res, err := f.r.core.backend.FanOut(ctx, FanOutParams{
 			Now:           now,
 			MaxEvents:     fanOutEvents,
 			MaxDeliveries: fanOutDeliveries,
 			Matcher:       f.matcher,
 		})
+		done()
 		f.tell(&res, err, now, time.Since(began))
 		if err != nil {
 			return fmt.Errorf("fan out: %w", err)
@@ -135,6 +141,7 @@ type endpointMatcher struct {
 	registry *registry
 	ordered  map[uuid.UUID]Ordering // of the endpoints that have one
 	matched  map[uuid.UUID]int      // deliveries by endpoint, in the present fan-out
+	reading  context.Context        //nolint:containedctx // of the present fan-out: for payloads that are kept elsewhere
 }
 
 func newEndpointMatcher(r *registry) *endpointMatcher {
@@ -189,9 +196,42 @@ func (m *endpointMatcher) Ordering(endpoint uuid.UUID) Ordering {
 // Match implements [Matcher].
 func (m *endpointMatcher) Match(dst []uuid.UUID, e *EventRecord, after uuid.UUID, max int) (ids []uuid.UUID, more bool) {
 	before := len(dst)
-	ids, more = m.Matcher.Match(dst, e.Tenant, e.Type, e.Payload, after, max)
+	payload, readable := e.Payload, true
+	if len(e.PayloadRef) > 0 && m.WantsPayloadOf(e.Tenant, e.Type) {
+		payload, readable = m.payloadOf(e)
+	}
+	if readable {
+		ids, more = m.Matcher.Match(dst, e.Tenant, e.Type, payload, after, max)
+	} else {
+		ids, more = m.MatchTypes(dst, e.Tenant, e.Type, after, max)
+	}
 	for _, id := range ids[before:] {
 		m.matched[id]++
 	}
 	return ids, more
+}
+
+// begin readies the matcher for a fan-out, which ends with the returned function.
+func (m *endpointMatcher) begin(ctx context.Context) (done func()) {
+	clear(m.matched)
+	m.reading, done = context.WithTimeout(ctx, fanOutPayloads)
+	return done
+}
+
+// payloadOf reads a payload that is kept elsewhere. Where it cannot, the event goes to
+// every endpoint of its type, each of which then shows what is wrong, or filters it when
+// it is sent: a filter that cannot be asked must not make an event disappear.
+func (m *endpointMatcher) payloadOf(e *EventRecord) (payload []byte, ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			m.registry.core.log.Error("webhook: panic in the payload store", "event", e.ID, "panic", fmt.Sprintf("%T", v))
+			payload, ok = nil, false
+		}
+	}()
+	payload, err := m.registry.core.payloads.share(m.reading, e)
+	if err != nil && m.reading.Err() == nil {
+		m.registry.core.log.Warn("webhook: an event is filtered when it is sent: cannot read its payload", "event", e.ID,
+			"tenant", e.Tenant, "error", egress.Detail(err))
+	}
+	return payload, err == nil
 }

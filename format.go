@@ -84,7 +84,7 @@ func (e EventRecord) attrs() []slog.Attr {
 		slog.Int64("resource_version", e.ResourceVersion),
 		slog.String("idempotency_key", e.IdempotencyKey),
 		slog.String("content_type", e.ContentType),
-		slog.Int("payload_bytes", len(e.Payload)),
+		slog.Int("payload_bytes", e.PayloadSize()),
 		slog.Time("created_at", e.CreatedAt),
 	}
 }

@@ -42,8 +42,20 @@ type Config struct {
 	Logger *slog.Logger
 
 	// MaxPayload is the largest payload that Enqueue accepts, in bytes. Zero
-	// means DefaultMaxPayload; negative is refused.
+	// means DefaultMaxPayload, and with a PayloadStore DefaultMaxStoredPayload;
+	// negative is refused. Requests in flight hold their payloads in memory.
 	MaxPayload int
+
+	// PayloadStore keeps payloads that are larger than PayloadThreshold outside of the
+	// database: see [PayloadStore]. Nil keeps all of them in the database. All processes
+	// on one database must have the same; it cannot be taken away while events refer to
+	// it.
+	PayloadStore PayloadStore
+
+	// PayloadThreshold is the largest payload that is kept in the database all the same,
+	// in bytes. Zero means DefaultPayloadThreshold; negative is refused, and so is any
+	// without a PayloadStore.
+	PayloadThreshold int
 
 	// Redaction takes out of excerpts and payloads what is not to be kept or shown.
 	// Credentials that a request carried are taken out of excerpts in any case.
@@ -95,6 +107,7 @@ type core struct {
 	keepSuccess bool
 	log         *slog.Logger
 	limits      eventLimits
+	payloads    *payloads
 	machine     machine.Clock
 	redaction   Redaction
 	replays     *Replays
@@ -139,11 +152,9 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 	if err := checkAllowHeaders(cfg.AllowHeaders); err != nil {
 		return nil, err
 	}
-	if cfg.MaxPayload < 0 {
-		return nil, invalid("Config.MaxPayload", "is negative")
-	}
-	if cfg.MaxPayload == 0 {
-		cfg.MaxPayload = DefaultMaxPayload
+	kept, err := newPayloads(&cfg)
+	if err != nil {
+		return nil, err
 	}
 	client, err := newEgressClient(cfg.Transport, DefaultRequestTimeout)
 	if err != nil {
@@ -164,6 +175,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 		machine:     machine,
 		keepSuccess: cfg.KeepSuccessExcerpts,
 		log:         cfg.Logger,
+		payloads:    kept,
 		redaction:   cfg.Redaction,
 		signer:      cfg.Signer,
 		tracer:      cfg.Tracer,

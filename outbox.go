@@ -33,6 +33,9 @@ const (
 // error of the database, such as a serialisation failure of the host's own
 // transaction, is returned wrapped and reaches errors.As as the driver's error.
 //
+// A payload over [Config.PayloadThreshold] goes to the [PayloadStore] before the database is
+// asked; an error of that store leaves tx as it was.
+//
 // Dispatchers are woken a few milliseconds after Enqueue; see also Wake.
 func (h *Hooks[Tx]) Enqueue(ctx context.Context, tx Tx, event Event) (EnqueueResult, error) {
 	if err := h.core.limits.check(&event); err != nil {
@@ -42,14 +45,10 @@ func (h *Hooks[Tx]) Enqueue(ctx context.Context, tx Tx, event Event) (EnqueueRes
 	if err != nil {
 		return EnqueueResult{}, err
 	}
-	trace, end := h.core.enqueueSpan(ctx, 1)
-	rec.TraceParent = trace
-	results, err := h.store.InsertEvents(ctx, tx, []EventRecord{rec})
-	end(err)
+	results, err := h.insert(ctx, tx, []EventRecord{rec})
 	if err != nil {
 		return EnqueueResult{}, fmt.Errorf("enqueue event: %w", err)
 	}
-	h.core.waker.arm()
 	return results[0], nil
 }
 
@@ -80,15 +79,29 @@ func (h *Hooks[Tx]) EnqueueMany(ctx context.Context, tx Tx, events []Event) ([]E
 		}
 		recs[i] = rec
 	}
-	trace, end := h.core.enqueueSpan(ctx, len(recs))
-	for i := range recs {
-		recs[i].TraceParent = trace
-	}
-	results, err := h.store.InsertEvents(ctx, tx, recs)
-	end(err)
+	results, err := h.insert(ctx, tx, recs)
 	if err != nil {
 		return nil, fmt.Errorf("enqueue %d events: %w", len(events), err)
 	}
+	return results, nil
+}
+
+// insert writes records, large payloads first. Of an error it is not known here whether
+// the events were written, so their payloads stay.
+func (h *Hooks[Tx]) insert(ctx context.Context, tx Tx, recs []EventRecord) (results []EnqueueResult, err error) {
+	trace, end := h.core.enqueueSpan(ctx, len(recs))
+	defer func() { end(err) }()
+	for i := range recs {
+		recs[i].TraceParent = trace
+	}
+	if err := h.core.payloads.put(ctx, recs); err != nil {
+		return nil, err
+	}
+	results, err = h.store.InsertEvents(ctx, tx, recs)
+	if err != nil {
+		return nil, err
+	}
+	h.core.dropDuplicates(ctx, recs, results)
 	h.core.waker.arm()
 	return results, nil
 }

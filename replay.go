@@ -404,19 +404,38 @@ func (s *replayScan) next(ctx context.Context, after uuid.UUID, limit int) (Repl
 	if err != nil {
 		return ReplayPage{}, fmt.Errorf("look for what to replay: %w", err)
 	}
-	page.Candidates = slices.DeleteFunc(page.Candidates, func(c ReplayCandidate) bool { return !s.covers(&c) })
+	var unread error
+	page.Candidates = slices.DeleteFunc(page.Candidates, func(c ReplayCandidate) bool {
+		covered, err := s.covers(ctx, &c)
+		if err != nil && unread == nil {
+			unread = fmt.Errorf("look for what to replay: event %s: %w", c.Event.ID, err)
+		}
+		return !covered
+	})
+	if unread != nil {
+		return ReplayPage{}, unread
+	}
 	return page, nil
 }
 
-// covers decides what the store does not.
-func (s *replayScan) covers(c *ReplayCandidate) bool {
+// covers decides what the store does not. An event whose payload is missing, or is not
+// what it was, cannot be sent, and so is not covered where a filter is to look at it.
+func (s *replayScan) covers(ctx context.Context, c *ReplayCandidate) (bool, error) {
 	if s.types != nil && !matchesOne(s.types, &c.Event) {
-		return false
+		return false, nil
 	}
 	if c.State != "" {
-		return slices.Contains(s.request.States, c.State)
+		return slices.Contains(s.request.States, c.State), nil
 	}
-	return matchesOne(s.subscribed, &c.Event)
+	e := c.Event
+	if len(e.PayloadRef) > 0 && s.subscribed.WantsPayloadOf(e.Tenant, e.Type) {
+		payload, err := s.core.payloads.read(ctx, &e)
+		if faultOf(err) == PayloadUnreachable {
+			return false, err
+		}
+		e.Payload = payload
+	}
+	return matchesOne(s.subscribed, &e), nil
 }
 
 func matchesOne(m *matcher.Matcher, e *EventRecord) bool {

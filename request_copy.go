@@ -34,7 +34,8 @@ func (r RequestCopy) LogValue() slog.Value {
 }
 
 // Request puts the request of an attempt together again. An attempt whose endpoint is
-// deleted gives ErrNotFound, and one whose event is no longer stored ErrEventGone.
+// deleted gives ErrNotFound, and one whose event is no longer stored ErrEventGone; a payload that cannot be read from
+// the [PayloadStore] gives ErrPayloadMissing, ErrPayloadDamaged or ErrPayloadUnreachable.
 func (s *Deliveries) Request(ctx context.Context, scope Scope, a Attempt) (RequestCopy, error) {
 	d, err := s.Get(ctx, scope, a.DeliveryID)
 	if err != nil {
@@ -45,6 +46,9 @@ func (s *Deliveries) Request(ctx context.Context, scope Scope, a Attempt) (Reque
 		err = ErrEventGone
 	}
 	if err != nil {
+		return RequestCopy{}, fmt.Errorf("get event %s: %w", d.EventID, err)
+	}
+	if event.Payload, err = s.core.payloads.read(ctx, &event.EventRecord); err != nil {
 		return RequestCopy{}, fmt.Errorf("get event %s: %w", d.EventID, err)
 	}
 	rec, err := s.core.backend.GetEndpoint(ctx, scope, d.EndpointID)

@@ -89,6 +89,12 @@ func (r *run) send(c *Claimed, lease Lease, span attemptSpan) (s sent) {
 		return sent{result: Result{Lease: lease, State: StateDead, Reason: reasonWindow, Order: c.Order}}
 	}
 	timeout := r.timeout(t)
+	if err := r.fetchPayload(span.ctx, c, timeout); err != nil {
+		return r.withoutPayload(c, lease, started, err)
+	}
+	if filteredOut(t, c) {
+		return sent{result: Result{Lease: lease, State: StateCancelled, Reason: ReasonFiltered, Order: c.Order}}
+	}
 	req, err := r.request(span.ctx, t, c, started, timeout)
 	if err != nil {
 		r.logHeld(c, "build the request", err)

@@ -41,6 +41,7 @@ type Backend interface {
 	LogStore
 	CounterStore
 	EraseStore
+	PayloadRefStore
 	VitalsStore
 	HealthStore
 	NoticeStore
@@ -76,6 +77,10 @@ type EventRecord struct {
 	IdempotencyKey  string // not returned by reads
 	ContentType     string // empty means application/json
 	Payload         []byte
+	// PayloadRef is set where the payload is kept in a [PayloadStore], and Payload is then
+	// empty: what it must be, as this package writes and reads it. A store keeps it as it
+	// is, and returns it wherever it returns an event with its payload.
+	PayloadRef []byte
 	// TraceParent is the context of the trace that the event was enqueued in, as the
 	// header of that name in W3C Trace Context has it: at most 55 characters, empty for
 	// none. Claim returns it; other reads need not.
@@ -513,6 +518,9 @@ type EventStatus struct {
 	FannedOut bool
 	// Unmatched is true when the event had no endpoint to go to.
 	Unmatched bool
+	// PayloadFault says why Payload is empty that should not be; set by [Events.Get], and
+	// not by a store.
+	PayloadFault PayloadFault
 }
 
 // ListDeliveriesParams filters and pages through deliveries. Zero fields do not

@@ -32,11 +32,11 @@ const (
 var errDutyLost = errors.New("the duty went to another process")
 
 // upkeep lets the store make partitions, count what happened and remove what has
-// been kept for long enough, unless another process is doing so.
+// been kept for long enough, with payloads that are kept elsewhere, unless another process is doing so.
 func (r *run) upkeep(ctx context.Context) error {
 	return r.onDuty(ctx, dutyUpkeep, func(ctx context.Context) error {
 		now := r.d.clock.now()
-		return r.core.backend.Maintain(ctx, MaintainParams{
+		maintained := r.core.backend.Maintain(ctx, MaintainParams{
 			Now:              now,
 			DeadBefore:       before(now, r.cfg.Retention.Dead),
 			DeliveriesBefore: before(now, r.cfg.Retention.Deliveries),
@@ -44,6 +44,7 @@ func (r *run) upkeep(ctx context.Context) error {
 			ActivityBefore:   now.Add(-activityKept),
 			NoticesBefore:    now.Add(-noticesKept),
 		})
+		return errors.Join(maintained, r.core.removePayloads(ctx), r.sweepPayloads(ctx))
 	})
 }
 

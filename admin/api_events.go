@@ -33,7 +33,7 @@ func (h *Handler) eventRoutes() []route {
 			id: "getEvent", tag: "events", summary: "An event, without its payload.", status: 200, response: eventShape{},
 		}},
 		{method: http.MethodGet, pattern: one + "/payload", serve: getEventPayload, op: &operation{
-			id: "getEventPayload", tag: "events", summary: "An event's payload, byte for byte.", status: 200, media: "application/octet-stream",
+			id: "getEventPayload", tag: "events", summary: "An event's payload, byte for byte.", status: 200, media: "application/octet-stream", problems: []int{503},
 		}},
 		{method: http.MethodPost, pattern: one + "/replay", mutates: true, limited: true, serve: replayEvent, op: &operation{
 			id: "replayEvent", tag: "events", summary: "Send an event to an endpoint again, or for the first time.",
@@ -107,6 +107,14 @@ func getEventPayload(v *visit) error {
 	e, err := v.view.Event(v.ctx(), id)
 	if err != nil {
 		return err
+	}
+	switch e.PayloadFault {
+	case webhook.PayloadMissing:
+		return webhook.ErrPayloadMissing
+	case webhook.PayloadDamaged:
+		return webhook.ErrPayloadDamaged
+	case webhook.PayloadUnreachable:
+		return webhook.ErrPayloadUnreachable
 	}
 	extension := ".bin"
 	if strings.HasPrefix(contentType(e.ContentType), "application/json") {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/admin"
+	"github.com/outhook/webhook/store/payloadfs"
 )
 
 // successOf brings an operation about: it answers with the status of success, for a
@@ -484,4 +485,52 @@ func TestListsTakeEveryFilter(t *testing.T) {
 	require.NoError(t, err)
 	got := w.ask(w.portal, "acme", "GET", "/api/deliveries/"+d.ID.String(), nil)
 	assert.Equal(t, "due", got.object()["wait_reason"])
+}
+
+func TestAPayloadThatCannotBeReadIsToldAndNeverACrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	payloads, err := payloadfs.Open(dir)
+	require.NoError(t, err)
+	w := newWorld(t)
+	hooks, err := webhook.New(w.store, webhook.Config{
+		Secrets: webhook.InsecurePlaintext(), Transport: network{}, PayloadStore: payloads, PayloadThreshold: 1,
+	})
+	require.NoError(t, err)
+	t.Cleanup(hooks.Close)
+	ops, err := admin.New(hooks, admin.Config{Authorize: authorizeOperator})
+	require.NoError(t, err)
+	w.ops = ops
+	tx := w.store.Begin()
+	event, err := hooks.Enqueue(t.Context(), tx, webhook.Event{Tenant: "acme", Type: "order.paid", Payload: []byte(`{"a":  1}`)})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	id := event.EventID.String()
+	key := webhook.PayloadKey{Tenant: "acme", EventID: event.EventID}
+
+	got := w.ask(ops, "ops", http.MethodGet, "/api/events/"+id+"/payload", nil)
+	assert.Equal(t, http.StatusOK, got.Status)
+	assert.Equal(t, `{"a":  1}`, got.Body)
+	for _, c := range []struct {
+		harm   func() error
+		status int
+		code   string
+		fault  string
+		page   string
+	}{
+		{func() error { return payloads.Put(t.Context(), key, []byte(`{}`)) }, http.StatusInternalServerError, "payload_damaged", "damaged", "not the payload that was enqueued"},
+		{func() error { return payloads.Delete(t.Context(), key) }, http.StatusNotFound, "payload_missing", "missing", "The payload is missing"},
+		{payloads.Close, http.StatusServiceUnavailable, "payload_unreachable", "unreachable", "does not answer"},
+	} {
+		require.NoError(t, c.harm())
+		got := w.ask(ops, "ops", http.MethodGet, "/api/events/"+id+"/payload", nil)
+		assert.Equal(t, c.status, got.Status)
+		assert.Equal(t, c.code, got.code())
+		event := w.ask(ops, "ops", http.MethodGet, "/api/events/"+id, nil)
+		assert.Equal(t, c.fault, event.object()["payload_fault"])
+		assert.InDelta(t, 9, event.object()["payload_bytes"], 0)
+		page := w.serve(ops, "ops", http.MethodGet, "/events/"+id, nil)
+		assert.Equal(t, http.StatusOK, page.Status)
+		assert.Contains(t, page.Body, c.page)
+	}
 }

@@ -76,6 +76,7 @@ type payloadView struct {
 	Text        string
 	Pretty, Hex bool
 	Cut         bool
+	Fault       webhook.PayloadFault
 }
 
 func deliveryPage(v *visit) error {
@@ -272,7 +273,7 @@ func (v *visit) payloadOf(id uuid.UUID) (*payloadView, error) {
 }
 
 func payloadViewOf(e webhook.EventStatus) *payloadView {
-	p := &payloadView{EventID: e.ID, ContentType: contentType(e.ContentType), Size: len(e.Payload)}
+	p := &payloadView{EventID: e.ID, ContentType: contentType(e.ContentType), Size: e.PayloadSize(), Fault: e.PayloadFault}
 	shown := e.Payload
 	if len(shown) > maxShownPayload {
 		shown, p.Cut = shown[:maxShownPayload], true
@@ -308,7 +309,9 @@ func (v *visit) requestOf(attempts []webhook.Attempt) (*requestView, error) {
 	}
 	latest := attempts[len(attempts)-1]
 	r, err := v.view.Request(v.ctx(), latest)
-	if errors.Is(err, webhook.ErrNotFound) || errors.Is(err, webhook.ErrEventGone) || errors.Is(err, webhook.ErrSecretUnreadable) {
+	if errors.Is(err, webhook.ErrNotFound) || errors.Is(err, webhook.ErrEventGone) || errors.Is(err, webhook.ErrSecretUnreadable) ||
+		errors.Is(err, webhook.ErrPayloadMissing) || errors.Is(err, webhook.ErrPayloadDamaged) ||
+		errors.Is(err, webhook.ErrPayloadUnreachable) {
 		return nil, nil
 	}
 	if err != nil {

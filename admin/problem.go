@@ -87,6 +87,12 @@ func (v *visit) problemOf(err error) problem {
 		return problem{Status: http.StatusConflict, Code: "endpoint_disabled", Detail: "The endpoint is disabled: enable it first."}
 	case errors.Is(err, webhook.ErrEventGone):
 		return problem{Status: http.StatusConflict, Code: "event_gone", Detail: "The event is no longer stored, so that there is nothing to send."}
+	case errors.Is(err, webhook.ErrPayloadMissing):
+		return problem{Status: http.StatusNotFound, Code: "payload_missing", Detail: "The payload is not where large ones are kept."}
+	case errors.Is(err, webhook.ErrPayloadDamaged):
+		return problem{Status: http.StatusInternalServerError, Code: "payload_damaged", Detail: "What is kept is not the payload that was enqueued."}
+	case errors.Is(err, webhook.ErrPayloadUnreachable):
+		return problem{Status: http.StatusServiceUnavailable, Code: "payload_unreachable", Detail: "Where large payloads are kept does not answer. Try again in a moment."}
 	case errors.Is(err, webhook.ErrFinished):
 		return problem{Status: http.StatusConflict, Code: "finished", Detail: "It has finished already."}
 	case errors.Is(err, webhook.ErrNoDispatcher):

@@ -168,22 +168,23 @@ func origin(raw string) string {
 
 // eventShape is an event without its payload.
 type eventShape struct {
-	ID              uuid.UUID `json:"id"`
-	Tenant          string    `json:"tenant"`
-	Type            string    `json:"type"`
-	ResourceID      string    `json:"resource_id,omitempty"`
-	ResourceVersion int64     `json:"resource_version,omitempty"`
-	ContentType     string    `json:"content_type" doc:"The media type of the payload."`
-	PayloadBytes    int       `json:"payload_bytes,omitempty" doc:"The size of the payload. Left out in lists."`
-	CreatedAt       time.Time `json:"created_at"`
-	FannedOut       bool      `json:"fanned_out" doc:"False while it waits in the outbox."`
-	Unmatched       bool      `json:"unmatched" doc:"True when there was no endpoint to go to."`
+	ID              uuid.UUID            `json:"id"`
+	Tenant          string               `json:"tenant"`
+	Type            string               `json:"type"`
+	ResourceID      string               `json:"resource_id,omitempty"`
+	ResourceVersion int64                `json:"resource_version,omitempty"`
+	ContentType     string               `json:"content_type" doc:"The media type of the payload."`
+	PayloadBytes    int                  `json:"payload_bytes,omitempty" doc:"The size of the payload. Left out in lists."`
+	PayloadFault    webhook.PayloadFault `json:"payload_fault,omitempty" doc:"Why the payload cannot be read from where large ones are kept: missing, damaged or unreachable. Left out in lists."`
+	CreatedAt       time.Time            `json:"created_at"`
+	FannedOut       bool                 `json:"fanned_out" doc:"False while it waits in the outbox."`
+	Unmatched       bool                 `json:"unmatched" doc:"True when there was no endpoint to go to."`
 }
 
 func eventOf(e webhook.EventStatus) eventShape {
 	return eventShape{
 		ID: e.ID, Tenant: e.Tenant, Type: e.Type, ResourceID: e.ResourceID, ResourceVersion: e.ResourceVersion,
-		ContentType: contentType(e.ContentType), PayloadBytes: len(e.Payload), CreatedAt: e.CreatedAt,
+		ContentType: contentType(e.ContentType), PayloadBytes: e.PayloadSize(), PayloadFault: e.PayloadFault, CreatedAt: e.CreatedAt,
 		FannedOut: e.FannedOut, Unmatched: e.Unmatched,
 	}
 }

@@ -40,15 +40,14 @@ func (s *Store) EraseTenant(ctx context.Context, p webhook.EraseTenantParams) (w
 	if held {
 		return webhook.EraseProgress{Removed: removed}, nil
 	}
-	for id, e := range s.events {
+	for _, e := range s.events {
 		if e.Tenant != p.Tenant {
 			continue
 		}
 		if removed == p.Limit {
 			return webhook.EraseProgress{Removed: removed}, nil
 		}
-		delete(s.events, id)
-		delete(s.keys, key{e.Tenant, e.key})
+		s.removeEvent(e)
 		s.outbox = slices.DeleteFunc(s.outbox, func(o *entry) bool { return o.event == e && !o.held })
 		removed++
 	}

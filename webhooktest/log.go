@@ -98,7 +98,7 @@ func (s *Store) ListEvents(ctx context.Context, p webhook.ListEventsParams) (web
 		}
 		if match {
 			status := webhook.EventStatus{EventRecord: e.EventRecord, FannedOut: e.fannedOut, Unmatched: e.unmatched}
-			status.Payload = nil
+			status.Payload, status.PayloadRef = nil, nil
 			listing.Events = append(listing.Events, status)
 		}
 		listing.Next = webhook.EventPosition{Sequence: e.Sequence, ID: e.ID}

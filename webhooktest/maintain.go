@@ -119,8 +119,7 @@ func (s *Store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 			if e == nil || awaited[id] {
 				continue // gone, or needed again meanwhile
 			}
-			delete(s.events, id)
-			delete(s.keys, key{e.Tenant, e.key})
+			s.removeEvent(e)
 		}
 	})
 }

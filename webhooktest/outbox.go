@@ -45,7 +45,7 @@ func (s *Store) newEvent(record webhook.EventRecord) *event {
 	s.sequence++
 	record.Sequence = s.sequence
 	record.IdempotencyKey = ""
-	record.Payload = bytes.Clone(record.Payload)
+	record.Payload, record.PayloadRef = bytes.Clone(record.Payload), bytes.Clone(record.PayloadRef)
 	if record.CreatedAt.IsZero() {
 		record.CreatedAt = s.now()
 	}

@@ -46,6 +46,7 @@ type Store struct {
 	counters   map[counterKey]*webhook.DayCounters
 	duties     map[string]duty
 	fares      fares
+	gone       map[uuid.UUID]string           // event id → tenant, of payloads nobody refers to
 	orderHolds map[webhook.OrderKey]time.Time // keys whose turn goes to nobody until then
 	ids        timeid.Generator               // of deliveries
 }
@@ -71,6 +72,7 @@ func NewStore() *Store {
 		counters:   map[counterKey]*webhook.DayCounters{},
 		duties:     map[string]duty{},
 		fares:      newFares(),
+		gone:       map[uuid.UUID]string{},
 		orderHolds: map[webhook.OrderKey]time.Time{},
 	}
 }

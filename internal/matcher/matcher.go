@@ -111,6 +111,34 @@ func (m *Matcher) Apply(revision int64, changed []Endpoint, removed []uuid.UUID)
 func (m *Matcher) Match(
 	dst []uuid.UUID, tenant, eventType string, payload []byte, after uuid.UUID, max int,
 ) (ids []uuid.UUID, more bool) {
+	return m.match(dst, tenant, eventType, payload, true, after, max)
+}
+
+// MatchTypes is Match for a payload that every filter lets through.
+func (m *Matcher) MatchTypes(dst []uuid.UUID, tenant, eventType string, after uuid.UUID, max int) (ids []uuid.UUID, more bool) {
+	return m.match(dst, tenant, eventType, nil, false, after, max)
+}
+
+// WantsPayloadOf reports whether an endpoint with a filter is subscribed to the events of
+// a tenant and type.
+func (m *Matcher) WantsPayloadOf(tenant, eventType string) bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.filters == 0 {
+		return false
+	}
+	var room [maxLists]cursor
+	for _, list := range m.cursors(room[:0], tenant, eventType, uuid.Nil) {
+		if slices.ContainsFunc(list, func(e entry) bool { return e.filter != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Matcher) match(
+	dst []uuid.UUID, tenant, eventType string, payload []byte, filtered bool, after uuid.UUID, max int,
+) (ids []uuid.UUID, more bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 
@@ -126,7 +154,7 @@ func (m *Matcher) Match(
 	for n := 0; len(open) > 0; {
 		var next entry
 		next, open = advance(open)
-		if next.filter != nil {
+		if filtered && next.filter != nil {
 			if document == nil {
 				document = m.documents.Get().(*filter.Document)
 				document.Reset(payload)

@@ -94,7 +94,7 @@ const (
 SELECT c.id, c.endpoint_id, c.run, c.lane, c.attempts, c.created_at, c.next_attempt_at,
        f.taken_over, f.newest, f.revision, c.order_key, c.skipped,
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.created_at,
-       coalesce(e.trace_parent, '')
+       coalesce(e.trace_parent, ''), e.payload_ref
 FROM claimed c
 JOIN found f ON f.id = c.id
 JOIN {{schema}}.event e ON e.id = c.event_id`
@@ -190,7 +190,7 @@ func scanClaimed(r rows, c *webhook.Claimed) error {
 	if err := r.Scan(&c.DeliveryID, &c.EndpointID, &c.Run, &c.Lane, &c.Attempts, &c.CreatedAt, &c.DueAt,
 		&c.TakenOver, &c.Newest, &c.EndpointRevision, &key, &c.OrderingSkipped,
 		&e.ID, &e.Sequence, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion, &e.ContentType,
-		&e.Payload, &e.CreatedAt, &e.TraceParent); err != nil {
+		&e.Payload, &e.CreatedAt, &e.TraceParent, &e.PayloadRef); err != nil {
 		return err
 	}
 	if key != nil {

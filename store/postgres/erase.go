@@ -69,7 +69,7 @@ WHERE id = $1::uuid AND deleted_at IS NOT NULL`
 // outbox_moved_idx.
 const eraseEventsSQL = `
 WITH e AS MATERIALIZED (
-    SELECT id, seq, tenant, idempotency_key FROM {{schema}}.event WHERE tenant = $1::text ORDER BY seq LIMIT $2::integer
+    SELECT id, seq, tenant, idempotency_key, payload_ref FROM {{schema}}.event WHERE tenant = $1::text ORDER BY seq LIMIT $2::integer
 ), waiting AS (
     DELETE FROM {{schema}}.outbox WHERE position = ANY (ARRAY(SELECT seq FROM e))
 ), moved AS (
@@ -79,6 +79,10 @@ WITH e AS MATERIALIZED (
 ), keys AS (
     DELETE FROM {{schema}}.idempotency_key
     WHERE tenant = $1::text COLLATE "C" AND key = ANY (ARRAY(SELECT idempotency_key COLLATE "C" FROM e WHERE idempotency_key IS NOT NULL))
+), payloads AS (
+    INSERT INTO {{schema}}.payload_gone (event_id, tenant)
+    SELECT id, tenant FROM e WHERE payload_ref IS NOT NULL
+    ON CONFLICT DO NOTHING
 ), gone AS (
     DELETE FROM {{schema}}.event WHERE id = ANY (ARRAY(SELECT id FROM e)) RETURNING 1
 )

@@ -35,7 +35,7 @@ SELECT (SELECT revision FROM {{schema}}.endpoint_revision),
        EXISTS (SELECT FROM {{schema}}.endpoint_health WHERE shed_until > $3::timestamptz),
        t.position, t.after_endpoint IS NOT NULL, coalesce(t.after_endpoint, t.event_id),
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type,
-       CASE WHEN $2::boolean THEN e.payload END, e.created_at
+       CASE WHEN $2::boolean THEN e.payload END, e.payload_ref, e.created_at
 FROM taken t
 JOIN {{schema}}.event e ON e.id = t.event_id`
 
@@ -151,7 +151,8 @@ func (s *core) takeOutbox(ctx context.Context, tx conn, limit int, p webhook.Fan
 		var moved bool
 		if err := r.Scan(&revision, &shedding, &e.position, &moved, &e.after,
 			&e.event.ID, &e.event.Sequence, &e.event.Tenant, &e.event.Type, &e.event.ResourceID,
-			&e.event.ResourceVersion, &e.event.ContentType, &e.event.Payload, &e.event.CreatedAt); err != nil {
+			&e.event.ResourceVersion, &e.event.ContentType, &e.event.Payload,
+			&e.event.PayloadRef, &e.event.CreatedAt); err != nil {
 			return err
 		}
 		if !moved {

@@ -12,7 +12,8 @@ import (
 
 // Rides on event_pkey, outbox_pkey, outbox_moved_idx and unmatched_pkey.
 const getEventSQL = `
-SELECT e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.created_at,
+SELECT e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type, e.payload, e.payload_ref,
+       e.created_at,
        EXISTS (SELECT FROM {{schema}}.outbox o WHERE o.position = e.seq)
            OR EXISTS (SELECT FROM {{schema}}.outbox o WHERE o.event_id = e.id AND o.after_endpoint IS NOT NULL),
        EXISTS (SELECT FROM {{schema}}.unmatched u WHERE u.event_id = e.id)
@@ -70,7 +71,7 @@ func (s *core) GetEvent(ctx context.Context, scope webhook.Scope, id uuid.UUID) 
 	err := collect(ctx, s.db, &s.sql.getEvent, func(r rows) error {
 		found = true
 		return r.Scan(&e.ID, &e.Sequence, &e.Tenant, &e.Type, &e.ResourceID, &e.ResourceVersion, &e.ContentType,
-			&e.Payload, &e.CreatedAt, &waiting, &e.Unmatched)
+			&e.Payload, &e.PayloadRef, &e.CreatedAt, &waiting, &e.Unmatched)
 	}, s.db.id(id), !limited, tenant)
 	if err != nil {
 		return webhook.EventStatus{}, fmt.Errorf("postgres: reading event %s: %w", id, err)

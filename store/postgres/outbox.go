@@ -16,9 +16,9 @@ import (
 const insertEventSQL = `
 WITH e AS (
     INSERT INTO {{schema}}.event
-        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, trace_parent)
+        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, trace_parent, payload_ref)
     VALUES ($1::uuid, $2::text, $3::text, $4::text, $5::bigint, $6::text, $7::bytea,
-            coalesce($8::timestamptz, statement_timestamp()), nullif($9::text, ''))
+            coalesce($8::timestamptz, statement_timestamp()), nullif($9::text, ''), nullif($10::bytea, ''))
     RETURNING seq, id
 )
 INSERT INTO {{schema}}.outbox (position, event_id)
@@ -29,14 +29,15 @@ SELECT seq, id FROM e`
 const insertKeyedEventSQL = `
 WITH k AS (
     INSERT INTO {{schema}}.idempotency_key (tenant, key, event_id)
-    VALUES ($2::text, $10::text, $1::uuid)
+    VALUES ($2::text, $11::text, $1::uuid)
     ON CONFLICT DO NOTHING
     RETURNING event_id, tenant, key
 ), e AS (
     INSERT INTO {{schema}}.event
-        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, trace_parent, idempotency_key)
+        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, trace_parent, payload_ref,
+         idempotency_key)
     SELECT k.event_id, k.tenant, $3::text, $4::text, $5::bigint, $6::text, $7::bytea,
-           coalesce($8::timestamptz, statement_timestamp()), nullif($9::text, ''), k.key
+           coalesce($8::timestamptz, statement_timestamp()), nullif($9::text, ''), nullif($10::bytea, ''), k.key
     FROM k
     RETURNING seq, id
 )
@@ -58,13 +59,14 @@ RETURNING event_id`
 const insertEventsSQL = `
 WITH e AS (
     INSERT INTO {{schema}}.event
-        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, idempotency_key, trace_parent)
+        (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, idempotency_key, trace_parent,
+         payload_ref)
     SELECT i.id, i.tenant, i.type, i.resource_id, i.resource_version, i.content_type, i.payload,
            coalesce(nullif(i.created_at, '0001-01-01 00:00:00+00'::timestamptz), statement_timestamp()), nullif(i.key, ''),
-           nullif(i.trace, '')
+           nullif(i.trace, ''), nullif(i.ref, '')
     FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[], $7::bytea[],
-                $8::timestamptz[], $9::text[], $10::text[]) WITH ORDINALITY
-        AS i (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, key, trace, ord)
+                $8::timestamptz[], $9::text[], $10::text[], $11::bytea[]) WITH ORDINALITY
+        AS i (id, tenant, type, resource_id, resource_version, content_type, payload, created_at, key, trace, ref, ord)
     ORDER BY i.ord
     RETURNING seq, id
 )
@@ -130,7 +132,7 @@ func storable(s string) bool {
 func (s *core) insertOne(ctx context.Context, tx conn, enc encoder, e *webhook.EventRecord) (webhook.EnqueueResult, error) {
 	args := []any{
 		enc.id(e.ID), e.Tenant, e.Type, e.ResourceID, e.ResourceVersion, e.ContentType,
-		blob(e.Payload), timestamp(e.CreatedAt), e.TraceParent,
+		blob(e.Payload), timestamp(e.CreatedAt), e.TraceParent, blob(e.PayloadRef),
 	}
 	if e.IdempotencyKey == "" {
 		_, err := tx.exec(ctx, &s.sql.insertEvent, args...)
@@ -304,6 +306,7 @@ func (s *core) insertBatch(ctx context.Context, tx conn, enc encoder, events []*
 	versions := make([]int64, n)
 	contents := make([]string, n)
 	payloads := make([][]byte, n)
+	refs := make([][]byte, n)
 	times := make([]time.Time, n)
 	keys := make([]string, n)
 	traces := make([]string, n)
@@ -311,10 +314,11 @@ func (s *core) insertBatch(ctx context.Context, tx conn, enc encoder, events []*
 		ids[i], tenants[i], types[i] = e.ID, e.Tenant, e.Type
 		resources[i], versions[i], contents[i] = e.ResourceID, e.ResourceVersion, e.ContentType
 		payloads[i], times[i], keys[i] = blob(e.Payload), micros(e.CreatedAt), e.IdempotencyKey
-		traces[i] = e.TraceParent
+		traces[i], refs[i] = e.TraceParent, blob(e.PayloadRef)
 	}
 	_, err := tx.exec(ctx, &s.sql.insertEvents,
 		enc.uuids(ids), enc.texts(tenants), enc.texts(types), enc.texts(resources), enc.int64s(versions),
-		enc.texts(contents), enc.bytes(payloads), enc.times(times), enc.texts(keys), enc.texts(traces))
+		enc.texts(contents), enc.bytes(payloads), enc.times(times), enc.texts(keys), enc.texts(traces),
+		enc.bytes(refs))
 	return err
 }

@@ -72,7 +72,7 @@ WITH page AS MATERIALIZED (
     LIMIT $3::integer
 )
 SELECT p.id, p.state, e.id IS NOT NULL, coalesce(e.id, p.id), coalesce(e.seq, 0), coalesce(e.tenant, ''), coalesce(e.type, ''),
-       coalesce(e.resource_id, ''), coalesce(e.resource_version, 0), coalesce(e.content_type, ''), ''::bytea,
+       coalesce(e.resource_id, ''), coalesce(e.resource_version, 0), coalesce(e.content_type, ''), ''::bytea, e.payload_ref,
        coalesce(e.created_at, 'epoch'::timestamptz)
 FROM page p
 LEFT JOIN LATERAL (
@@ -101,7 +101,7 @@ WITH page AS MATERIALIZED (
 SELECT p.id, coalesce(f.state, ''),
        p.tenant = $5::text AND p.created_at >= $6::timestamptz AND p.created_at < $7::timestamptz AND b.busy IS NULL,
        p.id, p.seq, p.tenant, p.type, p.resource_id, p.resource_version, p.content_type,
-       CASE WHEN $8::boolean AND p.tenant = $5::text THEN p.payload ELSE '' END, p.created_at
+       CASE WHEN $8::boolean AND p.tenant = $5::text THEN p.payload ELSE '' END, p.payload_ref, p.created_at
 FROM page p
 LEFT JOIN LATERAL (
     SELECT true AS busy FROM (
@@ -315,7 +315,7 @@ func (s *core) replayPage(ctx context.Context, after uuid.UUID, limit int, q *st
 		var fits bool
 		e := &c.Event
 		if err := r.Scan(&c.Cursor, &c.State, &fits, &e.ID, &e.Sequence, &e.Tenant, &e.Type, &e.ResourceID,
-			&e.ResourceVersion, &e.ContentType, &e.Payload, &e.CreatedAt); err != nil {
+			&e.ResourceVersion, &e.ContentType, &e.Payload, &e.PayloadRef, &e.CreatedAt); err != nil {
 			return err
 		}
 		looked++

@@ -37,7 +37,7 @@ WHERE e.id = ANY ($1::uuid[])
   AND (SELECT 1 FROM {{schema}}.delivery d WHERE d.event_id = e.id LIMIT 1) IS NULL
   AND (SELECT 1 FROM {{schema}}.outbox o WHERE o.position = e.seq LIMIT 1) IS NULL
   AND (SELECT 1 FROM {{schema}}.outbox o WHERE o.event_id = e.id AND o.after_endpoint IS NOT NULL LIMIT 1) IS NULL
-RETURNING e.id, e.tenant, coalesce(e.idempotency_key, '')`
+RETURNING e.id, e.tenant, coalesce(e.idempotency_key, ''), e.payload_ref IS NOT NULL`
 
 // Rides on idempotency_key_pkey.
 const removeKeysSQL = `
@@ -79,15 +79,19 @@ func (s *core) removeEvents(ctx context.Context, before time.Time) error {
 
 // removeEventsIn removes those of the events that nothing waits for.
 func (s *core) removeEventsIn(ctx context.Context, tx conn, ids []uuid.UUID) error {
-	var gone, keyed []uuid.UUID
-	var tenants, keys []string
+	var gone, keyed, referring []uuid.UUID
+	var tenants, keys, owners []string
 	err := collect(ctx, tx, &s.sql.removeEvents, func(r rows) error {
 		var id uuid.UUID
 		var tenant, key string
-		if err := r.Scan(&id, &tenant, &key); err != nil {
+		var refers bool
+		if err := r.Scan(&id, &tenant, &key, &refers); err != nil {
 			return err
 		}
 		gone = append(gone, id)
+		if refers {
+			referring, owners = append(referring, id), append(owners, tenant)
+		}
 		if key != "" {
 			keyed, tenants, keys = append(keyed, id), append(tenants, tenant), append(keys, key)
 		}
@@ -95,6 +99,11 @@ func (s *core) removeEventsIn(ctx context.Context, tx conn, ids []uuid.UUID) err
 	}, s.db.uuids(ids))
 	if err != nil || len(gone) == 0 {
 		return err
+	}
+	if len(referring) > 0 {
+		if _, err := tx.exec(ctx, &s.sql.insertGonePayloads, s.db.uuids(referring), s.db.texts(owners)); err != nil {
+			return err
+		}
 	}
 	if len(keyed) > 0 {
 		if _, err := tx.exec(ctx, &s.sql.removeKeys, s.db.texts(tenants), s.db.texts(keys), s.db.uuids(keyed)); err != nil {

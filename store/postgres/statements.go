@@ -38,6 +38,8 @@ type statements struct {
 	takeDuty, counted, setCounted, saveCounters               statement
 	listAllCounters, listTenantCounters, listEndpointCounters statement
 	findOldEvents, removeEvents, removeKeys, removeUnmatched  statement
+	insertGonePayloads, gonePayloads, forgetPayloads          statement
+	absentEvents                                              statement
 	// Erasure.
 	findErasable, eraseOpen, eraseLog, eraseDead, stillOpen, eraseEndpoint, eraseEvents, eraseRest statement
 	// The system.
@@ -155,6 +157,10 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.removeEvents, removeEventsSQL, true},
 		{&s.removeKeys, removeKeysSQL, true},
 		{&s.removeUnmatched, removeUnmatchedSQL, true},
+		{&s.insertGonePayloads, insertGonePayloadsSQL, false},
+		{&s.gonePayloads, gonePayloadsSQL, true},
+		{&s.forgetPayloads, forgetPayloadsSQL, true},
+		{&s.absentEvents, absentEventsSQL, true},
 
 		{&s.findErasable, findErasableSQL, true},
 		{&s.eraseOpen, eraseOpenSQL, true},

@@ -43,6 +43,14 @@ func present(b []byte) []byte {
 	return b
 }
 
+// orNull makes a column null for an empty value.
+func orNull(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
 // text is how a string is stored that may come from a receiver: reads give UTF-8
 // whatever it sent, and SQLite's own functions would stop at a NUL.
 func text(s string) string {

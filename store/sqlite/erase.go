@@ -53,6 +53,8 @@ var (
 		`DELETE FROM {{prefix}}outbox WHERE event_seq = ?`,
 		`DELETE FROM {{prefix}}unmatched WHERE event_seq = ?`,
 		`DELETE FROM {{prefix}}idempotency_key WHERE (tenant, key) = (SELECT tenant, idempotency_key FROM {{prefix}}event WHERE seq = ?)`,
+		`INSERT INTO {{prefix}}payload_gone (event_id, tenant) SELECT id, tenant FROM {{prefix}}event
+			WHERE seq = ? AND payload_ref IS NOT NULL ON CONFLICT DO NOTHING`,
 		`DELETE FROM {{prefix}}event WHERE seq = ?`,
 	}
 	// By tenant: the indexes that begin with it.

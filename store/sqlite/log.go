@@ -14,7 +14,7 @@ import (
 const (
 	// Rides on the unique index of event.id.
 	selectEventStatus query = `
-		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload,
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload, payload_ref,
 			NOT EXISTS (SELECT 1 FROM {{prefix}}outbox WHERE event_seq = seq),
 			EXISTS (SELECT 1 FROM {{prefix}}unmatched WHERE event_seq = seq)
 		FROM {{prefix}}event WHERE id = ?`
@@ -45,11 +45,13 @@ func (s *Store) GetEvent(ctx context.Context, scope webhook.Scope, id uuid.UUID)
 	var status webhook.EventStatus
 	err := s.read(ctx, "reading an event", func(ctx context.Context) error {
 		row := s.db.QueryRowContext(ctx, s.sql(selectEventStatus), blob(id))
-		e, err := scanEvent(row, &status.FannedOut, &status.Unmatched)
+		var ref []byte
+		e, err := scanEvent(row, &ref, &status.FannedOut, &status.Unmatched)
 		if errors.Is(err, sql.ErrNoRows) || (err == nil && !scope.Includes(e.Tenant)) {
 			return webhook.ErrNotFound
 		}
 		status.EventRecord = *e
+		status.PayloadRef = ref
 		return err
 	})
 	if err != nil {

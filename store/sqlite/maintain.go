@@ -44,7 +44,7 @@ const (
 		WHERE seq = ?1 AND NOT EXISTS (SELECT 1 FROM {{prefix}}delivery WHERE event_seq = ?1)
 			AND NOT EXISTS (SELECT 1 FROM {{prefix}}outbox WHERE event_seq = ?1)`
 
-	selectEventKey query = `SELECT id, tenant, idempotency_key FROM {{prefix}}event WHERE seq = ?`
+	selectEventKey query = `SELECT id, tenant, idempotency_key, payload_ref IS NOT NULL FROM {{prefix}}event WHERE seq = ?`
 
 	deleteKey query = `DELETE FROM {{prefix}}idempotency_key WHERE tenant = ? AND key = ? AND event_id = ?`
 
@@ -150,7 +150,7 @@ func (s *Store) removeEvents(ctx context.Context, before time.Time) error {
 		if err != nil {
 			return err
 		}
-		queries := []query{selectEventKey, deleteEvent, deleteKey, deleteUnmatched}
+		queries := []query{selectEventKey, deleteEvent, deleteKey, deleteUnmatched, insertGonePayload}
 		err = s.removeInBatches(ctx, doing, len(old), queries, func(ctx context.Context, st statements, i int) error {
 			return removeEvent(ctx, st, old[i])
 		})
@@ -165,7 +165,8 @@ func (s *Store) removeEvents(ctx context.Context, before time.Time) error {
 func removeEvent(ctx context.Context, st statements, seq int64) error {
 	var id uuid.UUID
 	var tenant, key string
-	err := st[0].QueryRowContext(ctx, seq).Scan(&id, &tenant, &key)
+	var refers bool
+	err := st[0].QueryRowContext(ctx, seq).Scan(&id, &tenant, &key, &refers)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -177,6 +178,11 @@ func removeEvent(ctx context.Context, st statements, seq int64) error {
 	}
 	if key != "" {
 		if _, err := st[2].ExecContext(ctx, tenant, key, blob(id)); err != nil {
+			return err
+		}
+	}
+	if refers {
+		if _, err := st[4].ExecContext(ctx, blob(id), tenant); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ const (
 		ON CONFLICT (endpoint_id, kind, streak) DO NOTHING`
 
 	// A notice's event: seq is the rowid that it got.
-	insertNoticeEvent query = insertEvent + `(?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)`
+	insertNoticeEvent query = insertEvent + `(?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)`
 
 	selectNotices query = `SELECT id, endpoint_id, tenant, kind, streak, created_at, due_at, attempts, detail FROM {{prefix}}notice `
 

@@ -21,7 +21,8 @@ const (
 
 	insertEvent query = `
 		INSERT INTO {{prefix}}event
-		(id, tenant, type, resource_id, resource_version, idempotency_key, content_type, created_at, payload, trace_parent)
+		(id, tenant, type, resource_id, resource_version, idempotency_key, content_type, created_at, payload, trace_parent,
+		payload_ref)
 		VALUES `
 
 	// The rows of one INSERT get neighbouring sequences, since nobody else can
@@ -32,7 +33,7 @@ const (
 
 	insertOutboxOne query = `INSERT INTO {{prefix}}outbox (event_seq, after_endpoint) VALUES (?, zeroblob(16))`
 
-	eventColumns    = 10
+	eventColumns    = 11
 	eventsPerInsert = maxParameters / eventColumns
 )
 
@@ -158,7 +159,7 @@ func (in *inserter) insertBatch(ctx context.Context, batch []*webhook.EventRecor
 	for _, e := range batch {
 		args = append(args, blob(e.ID), e.Tenant, e.Type, e.ResourceID, e.ResourceVersion,
 			e.IdempotencyKey, e.ContentType, microsOr(e.CreatedAt, createdAt), present(e.Payload),
-			sql.NullString{String: e.TraceParent, Valid: e.TraceParent != ""})
+			sql.NullString{String: e.TraceParent, Valid: e.TraceParent != ""}, orNull(e.PayloadRef))
 	}
 	exec := in.batch
 	if exec == nil || len(batch) < eventsPerInsert {
@@ -183,11 +184,11 @@ func (in *inserter) insertBatch(ctx context.Context, batch []*webhook.EventRecor
 const (
 	// Rides on the rowid of event.
 	selectEvents query = `
-		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload, trace_parent
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, payload, trace_parent, payload_ref
 		FROM {{prefix}}event WHERE seq IN `
 
 	selectEventsWithoutPayload query = `
-		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, NULL, trace_parent
+		SELECT seq, id, tenant, type, resource_id, resource_version, content_type, created_at, NULL, trace_parent, payload_ref
 		FROM {{prefix}}event WHERE seq IN `
 
 	eventsPerSelect = 500
@@ -214,8 +215,9 @@ func (s *Store) loadEvents(ctx context.Context, q queryer, into map[int64]*webho
 		rows, err := q.QueryContext(ctx, s.sql(text)+list, missing[:n]...)
 		err = scanAll(rows, err, func(rows *sql.Rows) error {
 			var trace sql.NullString
-			e, err := scanEvent(rows, &trace)
-			e.TraceParent = trace.String
+			var ref []byte
+			e, err := scanEvent(rows, &trace, &ref)
+			e.TraceParent, e.PayloadRef = trace.String, ref
 			into[e.Sequence] = e
 			return err
 		})

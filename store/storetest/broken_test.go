@@ -25,6 +25,7 @@ type memTx = *webhooktest.Tx
 type store struct {
 	*webhooktest.Store
 	vitalsHooks
+	payloadHooks
 
 	insertEvents       func(context.Context, memTx, []webhook.EventRecord) ([]webhook.EnqueueResult, error)
 	fanOut             func(context.Context, webhook.FanOutParams) (webhook.FanOutResult, error)
@@ -83,6 +84,7 @@ func newStore() *store {
 	return &store{
 		Store:        m,
 		vitalsHooks:  hooksOf(m),
+		payloadHooks: payloadHooks{m.GonePayloads, m.ForgetPayloads, m.AbsentEvents},
 		insertEvents: m.InsertEvents, fanOut: m.FanOut,
 		countBacklog: m.CountBacklog, ready: m.Ready, claim: m.Claim, renew: m.Renew, record: m.Record, cancelDeliveries: m.CancelDeliveries,
 		releaseOrdered: m.ReleaseOrdered, markSent: m.MarkSent, endUnknown: m.EndUnknown, endOverdue: m.EndOverdue,
@@ -316,7 +318,7 @@ type broken struct {
 }
 
 func allBroken() []broken {
-	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenLists(), brokenCluster(), brokenShedding(), brokenErasure(), brokenVitals(), brokenSystem(), brokenRetention())
+	return slices.Concat(brokenOutbox(), brokenFanOut(), brokenClaims(), brokenResults(), brokenOrder(), brokenEndings(), brokenActions(), brokenReplays(), brokenEndpoints(), brokenLog(), brokenLists(), brokenCluster(), brokenShedding(), brokenErasure(), brokenPayloads(), brokenVitals(), brokenSystem(), brokenRetention())
 }
 
 func TestABrokenStoreFailsTheSuite(t *testing.T) {

@@ -121,6 +121,7 @@ func groups[Tx any](h Harness[Tx]) []group[Tx] {
 		{"health", join(vitalsTests[Tx](), healthTests[Tx](), noticeTests[Tx]())},
 		{"retention", join(retentionTests[Tx](), counterTests[Tx](), dutyTests[Tx]())},
 		{"erasure", eraseTests[Tx]()},
+		{"payloads", payloadTests[Tx]()},
 		{"system", join(systemTests[Tx](), schemaTests(h), notifierTests(h))},
 	}
 }
