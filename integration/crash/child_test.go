@@ -32,10 +32,12 @@ type orders struct {
 	URL    string `json:"url"`
 	Number int    `json:"number"`
 
-	Tenants  []string `json:"tenants"` // take orders for these; none: take none
-	Dispatch bool     `json:"dispatch"`
-	Circuits bool     `json:"circuits"` // with the default breaker, instead of none
-	Soak     bool     `json:"soak"`     // as the soak wants it: see soakConfig; errors of the database are its doing
+	Tenants  []string       `json:"tenants"` // take orders for these; none: take none
+	Dispatch bool           `json:"dispatch"`
+	Circuits bool           `json:"circuits"` // with the default breaker, instead of none
+	Hot      bool           `json:"hot"`      // with fewer slots than a host may take: see hotConfig
+	Serves   webhook.Serves `json:"serves"`   // whom to send for; tenants are of the region that their name begins with
+	Soak     bool           `json:"soak"`     // as the soak wants it: see soakConfig; errors of the database are its doing
 
 	Point point `json:"point"` // where to end, or to wait; empty: nowhere
 	Nth   int   `json:"nth"`   // at which passing of the point, from 1
@@ -108,9 +110,12 @@ func child(raw string) error {
 		switch {
 		case o.Soak:
 			cfg = soakConfig()
+		case o.Hot:
+			cfg = hotConfig()
 		case o.Circuits:
 			cfg.Breaker = webhook.BreakerConfig{}
 		}
+		cfg.Serves, cfg.TenantLimits = o.Serves, byRegion
 		err = h.run(ctx, cfg)
 		for o.Soak && err != nil && ctx.Err() == nil { // as above
 			pause(ctx, 50*time.Millisecond)

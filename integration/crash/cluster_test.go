@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,13 +20,46 @@ import (
 // hold exactly.
 const steadyBeats = 10
 
-// cappedEndpoint is a receiver that knows how many requests it has at once.
-type cappedEndpoint struct {
-	tenant string
-
+// crowd counts the requests that a receiver has at once, and who sends them.
+type crowd struct {
 	mu        sync.Mutex
 	now, most int
 	senders   map[int]int
+}
+
+func (c *crowd) enter(r *http.Request) {
+	sender, _ := strconv.Atoi(r.Header.Get(senderHeader))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now++
+	c.most = max(c.most, c.now)
+	if c.senders == nil {
+		c.senders = make(map[int]int)
+	}
+	c.senders[sender]++
+}
+
+func (c *crowd) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now--
+}
+
+// take returns the most requests at once since it was last asked, and how many began
+// by sender.
+func (c *crowd) take() (most int, senders map[int]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	most, senders = c.most, c.senders
+	c.most, c.senders = c.now, nil
+	return most, senders
+}
+
+// cappedEndpoint is a receiver that knows how many requests it has at once.
+type cappedEndpoint struct {
+	crowd
+
+	tenant string
 }
 
 // cappedEndpoints adds tenants, each with an endpoint on a host of its own.
@@ -33,18 +67,11 @@ func (w *world) cappedEndpoints(n, limit int) []*cappedEndpoint {
 	w.t.Helper()
 	var all []*cappedEndpoint
 	for i := range n {
-		e := &cappedEndpoint{tenant: "capped" + strconv.Itoa(i), senders: map[int]int{}}
+		e := &cappedEndpoint{tenant: "capped" + strconv.Itoa(i)}
 		receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			sender, _ := strconv.Atoi(r.Header.Get(senderHeader))
-			e.mu.Lock()
-			e.now++
-			e.most = max(e.most, e.now)
-			e.senders[sender]++
-			e.mu.Unlock()
+			e.enter(r)
+			defer e.leave()
 			w.receive(rw, r)
-			e.mu.Lock()
-			e.now--
-			e.mu.Unlock()
 		}))
 		w.t.Cleanup(receiver.Close)
 		_, err := w.host.endpoints.Create(w.t.Context(), webhook.EndpointParams{
@@ -57,32 +84,33 @@ func (w *world) cappedEndpoints(n, limit int) []*cappedEndpoint {
 	return all
 }
 
-// take returns the most requests at once since it was last asked.
-func (e *cappedEndpoint) take() (most int, senders map[int]int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	most, senders = e.most, e.senders
-	e.most, e.senders = e.now, map[int]int{}
-	return most, senders
+// atRest lets the members settle, loads the endpoints, and has their receivers watched
+// for a while in which every process was heard of in time: one that this machine starves
+// is taken for dead, as it should be, and its endpoints change hands. What else must be so
+// meanwhile may be given.
+func (w *world) atRest(processes int, load func(), crowds []*crowd, also ...func() bool) {
+	w.t.Helper()
+	for give := time.Now().Add(2 * patience); ; {
+		w.settle(processes, also...)
+		load()
+		for _, c := range crowds {
+			c.take()
+		}
+		if w.undisturbed(6*quick().HeartbeatInterval, processes, also...) {
+			return
+		}
+		require.True(w.t, time.Now().Before(give), "the processes never come to rest")
+	}
 }
 
-// steady lets the members settle, loads the endpoints, and watches them for a while
-// in which every process was heard of in time: one that this machine starves is taken
-// for dead, as it should be, and its endpoints change hands.
+// steady watches the endpoints, under load, when the members have settled.
 func (w *world) steady(what string, endpoints []*cappedEndpoint, limit, processes int) {
 	w.t.Helper()
-	beat := quick().HeartbeatInterval
-	for give := time.Now().Add(2 * patience); ; {
-		w.settle(processes)
-		w.load(2 * limit * len(endpoints))
-		for _, e := range endpoints {
-			e.take()
-		}
-		if w.undisturbed(6*beat, processes) {
-			break
-		}
-		require.True(w.t, time.Now().Before(give), "%s: the processes never come to rest", what)
+	crowds := make([]*crowd, len(endpoints))
+	for i, e := range endpoints {
+		crowds[i] = &e.crowd
 	}
+	w.atRest(processes, func() { w.load(2 * limit * len(endpoints)) }, crowds)
 	sending, full := map[int]bool{}, 0
 	for _, e := range endpoints {
 		most, senders := e.take()
@@ -109,16 +137,16 @@ func (w *world) load(orders int) {
 }
 
 // settle waits until the members have been the same for a while.
-func (w *world) settle(processes int) {
+func (w *world) settle(processes int, also ...func() bool) {
 	w.t.Helper()
 	w.eventually("the members have settled", func() bool {
-		return w.undisturbed(steadyBeats*quick().HeartbeatInterval, processes)
+		return w.undisturbed(steadyBeats*quick().HeartbeatInterval, processes, also...)
 	})
 }
 
 // undisturbed watches the members for a while, and reports whether there were as many
-// as there are processes, none of which was silent for long.
-func (w *world) undisturbed(d time.Duration, processes int) bool {
+// as there are processes, none of which was silent for long, and all else was so too.
+func (w *world) undisturbed(d time.Duration, processes int, also ...func() bool) bool {
 	const silent = 3 // heartbeats; others act on five, and the process itself on four
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		began := time.Now()
@@ -129,6 +157,11 @@ func (w *world) undisturbed(d time.Duration, processes int) bool {
 		}
 		for _, at := range heard {
 			if time.Since(at) > silent*quick().HeartbeatInterval {
+				return false
+			}
+		}
+		for _, so := range also {
+			if !so() {
 				return false
 			}
 		}
@@ -218,10 +251,9 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 	endpoints := w.cappedEndpoints(2, 3)
 	broken := endpoints[0]
 	w.answerWith(func(request) int { return http.StatusOK })
+	var requests atomic.Int64
 	failing := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		broken.mu.Lock()
-		broken.most++
-		broken.mu.Unlock()
+		requests.Add(1)
 		rw.WriteHeader(http.StatusBadGateway)
 	}))
 	t.Cleanup(failing.Close)
@@ -229,11 +261,6 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 	require.NoError(t, err)
 	_, err = w.host.endpoints.Update(t.Context(), webhook.AllTenants(), list[0].ID, webhook.EndpointUpdate{URL: &failing.URL})
 	require.NoError(t, err)
-	count := func() int {
-		broken.mu.Lock()
-		defer broken.mu.Unlock()
-		return broken.most
-	}
 
 	first := w.start(orders{Dispatch: true, Circuits: true})
 	for range 10 {
@@ -247,7 +274,7 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 	})
 	require.NoError(t, first.cmd.Process.Kill())
 	first.awaitDeath()
-	sent := count()
+	sent := requests.Load()
 
 	// Thirty seconds is the circuit's first open time, and the jitter a fifth of it.
 	w.start(orders{Dispatch: true, Circuits: true})
@@ -255,6 +282,6 @@ func TestAnOpenCircuitOutlivesAKilledProcess(t *testing.T) {
 		w.takeOrderOf(broken.tenant)
 		w.arrives(w.takeOrderOf(endpoints[1].tenant))
 		pause(t.Context(), time.Second)
-		assert.Equal(t, sent, count(), "after %d s", i)
+		assert.Equal(t, sent, requests.Load(), "after %d s", i)
 	}
 }

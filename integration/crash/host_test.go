@@ -45,7 +45,7 @@ type host struct {
 	order  func(ctx context.Context, e webhook.Event, think func() bool) error
 	orders func(ctx context.Context) (map[uuid.UUID]bool, error)
 	// heardOf returns when each dispatcher was last heard of; on PostgreSQL only.
-	heardOf func(ctx context.Context) ([]time.Time, error)
+	heardOf func(ctx context.Context) (map[uuid.UUID]time.Time, error)
 	close   func()
 }
 
@@ -106,12 +106,19 @@ func openPostgres(ctx context.Context, url string, o options) (*host, error) {
 		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		return idSet(ids), err
 	}
-	h.heardOf = func(ctx context.Context) ([]time.Time, error) {
-		rows, err := pool.Query(ctx, `SELECT seen_at FROM webhook.dispatcher`)
+	h.heardOf = func(ctx context.Context) (map[uuid.UUID]time.Time, error) {
+		rows, err := pool.Query(ctx, `SELECT id, seen_at FROM webhook.dispatcher`)
 		if err != nil {
 			return nil, err
 		}
-		return pgx.CollectRows(rows, pgx.RowTo[time.Time])
+		heard := make(map[uuid.UUID]time.Time)
+		var id uuid.UUID
+		var at time.Time
+		_, err = pgx.ForEachRow(rows, []any{&id, &at}, func() error {
+			heard[id] = at
+			return nil
+		})
+		return heard, err
 	}
 	h.close = func() { hooks.Close(); pool.Close() }
 	_, err = pool.Exec(ctx, createOrders)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,6 +20,8 @@ import (
 // target is a customer's receiver that keeps a ledger of its own, verifies what it
 // gets, and misbehaves when it is told to.
 type target struct {
+	crowd crowd
+
 	t  *soak
 	id uuid.UUID
 
@@ -35,15 +36,13 @@ type target struct {
 	newest    map[string]int64 // version that arrived, by resource
 	overtaken int              // versions that arrived after a newer one, for the first time
 	unsigned  int
-	now, most int
-	senders   map[int]int
 }
 
 // newTarget makes a receiver and its endpoint. Every other one wants the events of a
 // resource in order.
 func (s *soak) newTarget(tenant string, ordered bool) *target {
 	t := &target{
-		t: s, accepted: map[uuid.UUID]int{}, arrived: map[uuid.UUID]bool{}, senders: map[int]int{},
+		t: s, accepted: map[uuid.UUID]int{}, arrived: map[uuid.UUID]bool{},
 		ordered: ordered, newest: map[string]int64{},
 	}
 	ordering := webhook.OrderingNone
@@ -89,8 +88,9 @@ func (t *target) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		Resource string    `json:"resource"`
 		Version  int64     `json:"version"`
 	}
-	sender, _ := strconv.Atoi(r.Header.Get(senderHeader))
 
+	t.crowd.enter(r)
+	defer t.crowd.leave()
 	t.mu.Lock()
 	if _, err := t.verifier.Payload(r.Header, body); err != nil || json.Unmarshal(body, &payload) != nil {
 		t.unsigned++
@@ -100,9 +100,6 @@ func (t *target) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 	t.arrived[payload.Order] = true
 	t.newest[payload.Resource] = max(t.newest[payload.Resource], payload.Version)
-	t.now++
-	t.most = max(t.most, t.now)
-	t.senders[sender]++
 	behavior := t.behavior
 	if time.Now().After(t.until) {
 		behavior = webhooktest.Delay(5*time.Millisecond, webhooktest.Status(http.StatusOK))
@@ -113,21 +110,11 @@ func (t *target) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	defer func() { // a behavior may end in http.ErrAbortHandler
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		t.now--
 		if answer.status/100 == 2 {
 			t.accepted[payload.Order]++
 		}
 	}()
 	behavior(answer, r)
-}
-
-// take returns what the receiver had at once since it was last asked.
-func (t *target) take() (most int, senders map[int]int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	most, senders = t.most, t.senders
-	t.most, t.senders = t.now, map[int]int{}
-	return most, senders
 }
 
 // statusWriter remembers the status.

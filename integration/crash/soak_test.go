@@ -234,19 +234,13 @@ func (s *soak) change(fn func(context.Context) error) {
 
 // capsHold looks at the receivers once the members have settled.
 func (s *soak) capsHold() {
-	for give := time.Now().Add(2 * patience); ; {
-		s.w.settle(len(s.processes))
-		s.w.load(60)
-		for _, t := range s.targets {
-			t.take()
-		}
-		if s.w.undisturbed(6*quick().HeartbeatInterval, len(s.processes)) {
-			break
-		}
-		require.True(s.w.t, time.Now().Before(give), "the processes never come to rest")
-	}
+	crowds := make([]*crowd, len(s.targets))
 	for i, t := range s.targets {
-		most, senders := t.take()
+		crowds[i] = &t.crowd
+	}
+	s.w.atRest(len(s.processes), func() { s.w.load(60) }, crowds)
+	for i, t := range s.targets {
+		most, senders := t.crowd.take()
 		assert.LessOrEqual(s.w.t, most, soakCap, "requests at once at %s", s.w.tenants[i])
 		assert.LessOrEqual(s.w.t, len(senders), 1, "processes that send to %s", s.w.tenants[i])
 	}

@@ -36,13 +36,13 @@ func watched[Tx any](store webhook.Store[Tx], w watch) webhook.Store[Tx] {
 	}
 	s := watchedStore[Tx]{Store: store, watch: w}
 	notifier, notifies := store.(webhook.Notifier)
-	cluster, clusters := store.(webhook.ClusterStore)
+	cluster, clusters := store.(clusterStore)
 	switch {
 	case notifies && clusters:
 		return struct {
 			watchedStore[Tx]
 			webhook.Notifier
-			webhook.ClusterStore
+			clusterStore
 		}{s, notifier, cluster}
 	case notifies:
 		return struct {
@@ -52,10 +52,16 @@ func watched[Tx any](store webhook.Store[Tx], w watch) webhook.Store[Tx] {
 	case clusters:
 		return struct {
 			watchedStore[Tx]
-			webhook.ClusterStore
+			clusterStore
 		}{s, cluster}
 	}
 	return s
+}
+
+// clusterStore is what a store has for several dispatchers.
+type clusterStore interface {
+	webhook.ClusterStore
+	webhook.SplitStore
 }
 
 type watchedStore[Tx any] struct {
