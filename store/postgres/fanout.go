@@ -31,7 +31,8 @@ WITH taken AS (
     ))
     RETURNING position, event_id, after_endpoint
 )
-SELECT (SELECT revision FROM {{schema}}.endpoint_revision),
+SELECT (SELECT revision FROM {{schema}}.endpoint_revision
+        WHERE set_config('synchronous_commit', 'off', true) IS NOT NULL),
        EXISTS (SELECT FROM {{schema}}.endpoint_health WHERE shed_until > $3::timestamptz),
        t.position, t.after_endpoint IS NOT NULL, coalesce(t.after_endpoint, t.event_id),
        e.id, e.seq, e.tenant, e.type, e.resource_id, e.resource_version, e.content_type,

@@ -90,6 +90,21 @@ func TestPlansMadeForEmptyTablesAreNotKept(t *testing.T) {
 	orderPlans(t, pool, store, endpointIDs(t, pool)[60], now, plans)
 }
 
+// PostgreSQL takes a column of which it knows nothing for one that is hardly ever NULL.
+func TestATableThatWasNeverAnalysedIsNotReadForTheFewThatAreBeingSent(t *testing.T) {
+	t.Parallel()
+	pool, plans := explainingPool(t, migrated(t))
+	store := postgres.New(pool)
+	exec(t, pool, "ALTER TABLE webhook.delivery SET (autovacuum_enabled = off)")
+	now := fill(t, pool, store, moderate)
+
+	plans.check(t, "EndUnknown", 10, func() error {
+		n, err := store.EndUnknown(t.Context(), webhook.EndUnknownParams{Now: now, Limit: 500})
+		assert.Zero(t, n)
+		return err
+	})
+}
+
 // check runs something and checks the plans that the server really used for it.
 func (l *planLog) check(t *testing.T, what string, rows float64, run func() error) {
 	t.Helper()
