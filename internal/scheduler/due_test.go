@@ -95,3 +95,22 @@ func TestOnlyWhatMustNotWaitIsUrgent(t *testing.T) {
 	b.s.Plan(b.now, 1<<20, nil)
 	assert.Zero(t, b.s.Totals().Urgent)
 }
+
+func TestAnEndpointThatFailsIsNotUrgent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scheduler.Config{})
+	e := b.endpoint(1, nil)
+	b.warm(e)
+	for _, o := range []scheduler.Outcome{scheduler.Failure, scheduler.Success} {
+		b.arrive(e, 1)
+		g := b.onlyGrant()
+		b.s.Settle(b.now, g, scheduler.Claimed{Oldest: 1})
+		f, _ := b.s.Start(b.now, e, scheduler.Attempt{Number: 1})
+		require.NotNil(t, f)
+		b.s.Done(b.now, e, scheduler.Result{Flight: f, Outcome: o})
+		b.arrive(e, 1)
+		require.Equal(t, 1, b.s.Totals().Queued)
+		assert.Equal(t, o == scheduler.Success, b.s.Totals().Urgent == 1)
+		b.s.Settle(b.now, b.onlyGrant(), scheduler.Claimed{})
+	}
+}

@@ -163,9 +163,10 @@ func (s *Scheduler) enqueue(e *endpoint) {
 }
 
 // offerUrgent counts a queued endpoint among those whose first attempts must not
-// wait, if it is one: it answers in time, as far as is known.
+// wait, if it is one: it succeeds, and in time, as far as is known. One that fails has
+// one request in flight at a time, so that each result makes it queue again.
 func (s *Scheduler) offerUrgent(e *endpoint) {
-	if e.ready[Live] && e.offered&urgent == 0 && e.seen == Closed && !s.isSlow(e) {
+	if e.ready[Live] && e.offered&urgent == 0 && e.seen == Closed && !e.failing && !s.isSlow(e) {
 		e.offered |= urgent
 		s.urgent++
 	}

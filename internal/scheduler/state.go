@@ -216,7 +216,7 @@ type Totals struct {
 	// Replays and Slow count the slots used in the two lanes.
 	Replays, Slow int
 	// Urgent counts the queued endpoints whose first attempts must not wait. Others have
-	// only retries and replays, are slow, or are to be probed.
+	// only retries and replays, fail, are slow, or are to be probed.
 	Urgent int
 }
 
