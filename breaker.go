@@ -74,6 +74,7 @@ type BreakerConfig struct {
 
 	// SlowStartSuccess is the part of a step's attempts that must succeed, and
 	// not be slow, for the next step to begin: more than this. Zero means 0.95.
+	// Where twice as many fail as may, the step before begins again at once.
 	SlowStartSuccess float64
 
 	// Window is the rolling time over which attempts are counted. Zero means

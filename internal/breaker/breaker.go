@@ -163,14 +163,15 @@ func (b *Breaker) recordClosed(now time.Time, a scheduler.CircuitAttempt) schedu
 		b.open(now)
 		return scheduler.CircuitChange{Changed: true, Opened: true, Flapped: flapped}
 	}
-	if b.step == 0 {
+	if b.step == 0 || now.Add(-a.Latency).Before(b.stepSince) {
+		// One that began before the step tells nothing about it.
 		return scheduler.CircuitChange{}
 	}
 	b.stepAll++
 	if result == nil && !slow {
 		b.stepGood++
 	}
-	return scheduler.CircuitChange{Changed: b.advance(now, a.Cap)}
+	return scheduler.CircuitChange{Changed: b.stepBack(now) || b.advance(now, a.Cap)}
 }
 
 // isSlow compares with the threshold of the endpoint's present timeout.
@@ -221,6 +222,27 @@ func (b *Breaker) streakReached() bool {
 		return false
 	}
 	return b.failed.attempts() < b.cfg.MinAttempts
+}
+
+// strain is how many times as many attempts as may fail for the next step to begin
+// must fail for a step to end at once, and strainOver how many attempts at least that
+// is a part of.
+const (
+	strain     = 2
+	strainOver = 20
+)
+
+// stepBack goes back to the step before when this one is too much for the receiver,
+// without waiting for the step's time to pass or the circuit to open: it may take its
+// time to warm up.
+func (b *Breaker) stepBack(now time.Time) bool {
+	bad := float64(b.stepAll - b.stepGood)
+	if b.step == 1 || bad <= strain*(1-b.cfg.SlowStartSuccess)*float64(max(b.stepAll, strainOver)) {
+		return false
+	}
+	b.step--
+	b.stepSince, b.stepGood, b.stepAll = now, 0, 0
+	return true
 }
 
 // advance goes on with slow start: a step ends when its time is over and enough

@@ -254,6 +254,35 @@ func TestBreakerSlowStart(t *testing.T) {
 			assert.Equal(t, 2, slots, "90 % is not more than 95 %")
 		})
 	})
+	t.Run("steps back at once when a step is too much", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			x := closed(t)
+			slots := func() int { n, _ := view(x); return n }
+			for slots() < 8 {
+				time.Sleep(time.Second)
+				x.success()
+			}
+			time.Sleep(time.Second)
+			x.record(scheduler.Failure, 5*time.Second)
+			x.record(scheduler.Failure, 5*time.Second)
+			x.record(scheduler.Failure, 5*time.Second)
+			assert.Equal(t, 8, slots(), "they began before the step did")
+			x.success()
+			x.failure()
+			x.failure()
+			assert.Equal(t, 8, slots(), "two of the first twenty may")
+			assert.True(t, x.failure().Changed)
+			assert.Equal(t, 4, slots())
+			x.failure()
+			assert.Equal(t, 4, slots(), "it began before")
+			for range 30 {
+				time.Sleep(time.Second)
+				x.success()
+			}
+			assert.Equal(t, 8, slots(), "and tries again")
+		})
+	})
 	t.Run("stays while nothing is sent", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -94,12 +94,12 @@ func TestRecoveryStampede(t *testing.T) {
 	)
 }
 
-// Nobody has set a rate. The receiver turns away what is over 40 requests a
-// second, and falls over when it had to turn away a quarter more than that for
-// five seconds.
+// Nobody has set a rate, and slow start begins with twice what the receiver takes. It
+// turns away what is over 40 requests a second, and falls over when it had to turn away
+// a quarter more than that for five seconds.
 func adaptiveRecovery(w *world) {
 	up := time.Now().Add(3 * time.Hour)
-	f := &fragile{w: w, latency: 100 * time.Millisecond, capacity: func() float64 { return 40 }, slack: 0.25, patience: 5}
+	f := &fragile{w: w, latency: 25 * time.Millisecond, capacity: func() float64 { return 40 }, slack: 0.25, patience: 5}
 	e := w.endpoint("back", func(n int) answer {
 		if time.Now().Before(up) {
 			return answer{latency: time.Second, outcome: scheduler.Failure}
@@ -117,6 +117,55 @@ func adaptiveRecovery(w *world) {
 
 func TestRecoveryWithoutAKnownRate(t *testing.T) {
 	incident(t, adaptiveRecovery, without{name: "the adaptive rate", off: scheduler.AdaptiveRate})
+}
+
+// A receiver that was down for an hour takes two requests at a time when it is back, and
+// one more every minute that it is used: slower than slow start goes ahead. What is too
+// much it turns away; it falls over when that is most of what it gets for three seconds in
+// a row.
+func slowWarmUp(w *world) {
+	const backlog = 20_000
+	up := time.Now().Add(time.Hour)
+	var used, second, down time.Time
+	takes := func() int { return 2 + int(time.Since(used)/time.Minute) }
+	var in, away, bad, falls int
+	e := w.endpoint("back", func(n int) answer {
+		now := time.Now()
+		switch {
+		case now.Before(up), now.Before(down):
+			return answer{latency: 5 * time.Second, outcome: scheduler.Failure}
+		case used.IsZero():
+			used = now
+		case now.Sub(second) >= time.Second:
+			if 2*away <= in {
+				bad = 0
+			} else if bad++; bad > 3 {
+				bad = 0
+				falls++
+				down = now.Add(time.Minute)
+			}
+			second, in, away = now, 0, 0
+		}
+		in++
+		if n <= takes() {
+			return w.answers(200 * time.Millisecond)(n)
+		}
+		away++
+		return answer{latency: 20 * time.Millisecond, outcome: scheduler.Failure}
+	}, nil)
+	warm(e)
+	e.publish(backlog)
+	w.run(2 * time.Hour) // the last open time, and slow start
+	w.checkf(falls == 0, "the receiver was knocked over %d times", falls)
+	w.checkf(e.flapped == 0, "the circuit flapped %d times", e.flapped)
+	w.checkf(e.done == backlog, "%d of %d drained", e.done, backlog)
+}
+
+func TestRecoveryOfASlowStarter(t *testing.T) {
+	incident(t, slowWarmUp,
+		without{name: "slow start", off: scheduler.SlowStart},
+		without{name: "stepping back", breaker: func(c *webhook.BreakerConfig) { c.SlowStartSuccess = 0.4 }},
+	)
 }
 
 // 3 % of the endpoints are dead for three days. Each endpoint has an event every
