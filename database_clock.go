@@ -16,6 +16,10 @@ const (
 	// clockTolerance is by how much the machine's two clocks, the one that is set
 	// and the one that only runs, may part between two readings.
 	clockTolerance = time.Second
+
+	// clockDrift is the part of a time that passes by which a machine's clock may be
+	// wrong about it: quartz is off by a tenth of that.
+	clockDrift = 1.0 / 5000
 )
 
 // databaseClock tells the database's time: what that was when it was last read,
@@ -33,7 +37,8 @@ type databaseClock struct {
 type clockReading struct {
 	database time.Time
 	running  time.Duration
-	shown    time.Time // by the clock that can be set
+	shown    time.Time     // by the clock that can be set
+	within   time.Duration // of the truth
 }
 
 func newDatabaseClock(c *core) *databaseClock {
@@ -67,12 +72,30 @@ func (c *databaseClock) measure(ctx context.Context) error {
 		return fmt.Errorf("read the database's time: %w", err)
 	}
 	after := c.running()
-	c.last.Store(&clockReading{
+	reading := &clockReading{
 		database: now.UTC().Add((after - before) / 2),
 		running:  after,
 		shown:    c.clock.Now().Round(0),
-	})
+		within:   (after - before) / 2,
+	}
+	if !c.knowsBetter(reading) {
+		c.last.Store(reading)
+	}
 	return nil
+}
+
+// knowsBetter reports whether the last reading still tells the time better than a new
+// one, whose answer was slow: a clock that leaps about makes what has just become due
+// not due again.
+func (c *databaseClock) knowsBetter(reading *clockReading) bool {
+	last := c.last.Load()
+	if last == nil || !c.settled() {
+		return false
+	}
+	passed := reading.running - last.running
+	within := last.within + time.Duration(float64(passed)*clockDrift)
+	apart := last.database.Add(passed).Sub(reading.database).Abs()
+	return within < reading.within && apart <= within+reading.within
 }
 
 // settle measures again unless now can be relied on.

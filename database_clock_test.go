@@ -17,11 +17,15 @@ type timeServer struct {
 	Backend
 
 	asked int
+	slow  time.Duration // from reading its clock to answering
+	set   time.Duration // by how much its clock was set
 }
 
 func (s *timeServer) Now(context.Context) (time.Time, error) {
 	s.asked++
-	return time.Now().Round(0).UTC(), nil
+	now := time.Now().Add(s.set).Round(0).UTC()
+	time.Sleep(s.slow)
+	return now, nil
 }
 
 func TestTheDatabasesTimeRulesOverAWrongClock(t *testing.T) {
@@ -80,5 +84,33 @@ func TestAMachineThatSleptAsksForTheTime(t *testing.T) {
 
 		assert.Equal(t, 2, database.asked)
 		assert.Equal(t, time.Now().Round(0).UTC(), c.now())
+	})
+}
+
+func TestASlowAnswerDoesNotMoveAClockThatIsRight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		database := &timeServer{}
+		c := newDatabaseClock(&core{backend: database})
+		off := func() time.Duration { return time.Until(c.now()) }
+		database.slow = 100 * time.Millisecond
+		require.NoError(t, c.measure(t.Context()))
+		assert.Equal(t, -50*time.Millisecond, off(), "half of the time that it took")
+		database.slow = 2 * time.Millisecond
+		require.NoError(t, c.measure(t.Context()))
+		assert.Equal(t, -time.Millisecond, off(), "a better reading")
+
+		database.slow = 100 * time.Millisecond
+		require.NoError(t, c.measure(t.Context()))
+		assert.Equal(t, -time.Millisecond, off(), "a worse one changes nothing")
+
+		database.set = 300 * time.Millisecond
+		require.NoError(t, c.measure(t.Context()))
+		assert.Equal(t, 250*time.Millisecond, off(), "but the database is right, whatever it says")
+
+		time.Sleep(time.Hour)
+		database.slow = 20 * time.Millisecond
+		require.NoError(t, c.measure(t.Context()))
+		assert.Equal(t, 290*time.Millisecond, off(), "and a reading grows old")
 	})
 }
