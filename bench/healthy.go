@@ -98,14 +98,17 @@ type townHall struct {
 
 	watch sideWatch
 
-	mu   sync.Mutex
-	took []sample // first arrivals at endpoints that stay healthy
-	sent []time.Time
+	// Without pointers, or the collector would be busier with them on the second side
+	// than on the first.
+	mu     sync.Mutex
+	took   []sample // first arrivals at endpoints that stay healthy
+	sent   []int64  // Unix nanoseconds
+	stored []sample // transactions of the host, each with the events of one tick
 }
 
 type sample struct {
-	committed time.Time
-	took      time.Duration
+	at   int64 // when the host began its transaction, in Unix nanoseconds
+	took time.Duration
 }
 
 func newTown(ctx context.Context, pool *pgxpool.Pool) (*townHall, error) {
@@ -176,7 +179,7 @@ func (t *townHall) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.arrived.Add(1)
 	if !hangs && !fails && r.Header.Get("Webhook-Attempt") == "1" {
 		t.mu.Lock()
-		t.took = append(t.took, sample{sent.At, now.Sub(sent.At)})
+		t.took = append(t.took, sample{sent.At.UnixNano(), now.Sub(sent.At)})
 		t.mu.Unlock()
 	}
 	wait := answerTime
@@ -204,11 +207,11 @@ func (t *townHall) enqueue(ctx context.Context, n int) error {
 	}
 	now := time.Now()
 	events := make([]webhook.Event, n)
-	var healthy []time.Time
+	var healthy []int64
 	for k := range events {
 		i := rand.IntN(town)
 		if hangs, fails := fate(i); !hangs && !fails {
-			healthy = append(healthy, now)
+			healthy = append(healthy, now.UnixNano())
 		}
 		events[k] = webhook.Event{
 			Tenant: townTenant(i), Type: eventType,
@@ -222,6 +225,7 @@ func (t *townHall) enqueue(ctx context.Context, n int) error {
 	if err == nil {
 		t.mu.Lock()
 		t.sent = append(t.sent, healthy...)
+		t.stored = append(t.stored, sample{now.UnixNano(), time.Since(now)})
 		t.mu.Unlock()
 	}
 	return err
@@ -280,6 +284,7 @@ func (t *townHall) measure(ctx context.Context, period time.Duration) error {
 	show("5 % hang, 5 % fail", after, lateAfter)
 	first, _ := t.between(struck, struck.Add(10*time.Second), end)
 	show("  the first 10 s of that", first, 0)
+	t.showNoise(healthy, struck, over, end)
 	fmt.Printf("  CPU per second, here and in PostgreSQL: %s + %s, then %s + %s\n",
 		ms(cpuBefore.own), ms(cpuBefore.server), ms(cpuAfter.own), ms(cpuAfter.server))
 	fmt.Printf("  requests hanging at the end: %d; load of the machine: %s\n", hanging, loadAverage())
@@ -289,6 +294,45 @@ func (t *townHall) measure(ctx context.Context, period time.Duration) error {
 	fmt.Printf("ratio healthy_p99_with_5pct_at_30s %.2f  (target 1.15)\n",
 		quantile(after, 0.99).Seconds()/quantile(before, 0.99).Seconds())
 	return nil
+}
+
+// showNoise prints what the ratio has to be seen beside: how much the p99 differs from
+// one stretch of time to the next with nothing changed, and how long the host's own
+// transactions took, which wait for the same disk.
+func (t *townHall) showNoise(healthy, struck, over, end time.Time) {
+	p99 := func(from, to time.Time) time.Duration {
+		took, _ := t.between(from, to, end)
+		return quantile(took, 0.99)
+	}
+	side := func(name string, from, to time.Time) {
+		const parts = 6
+		var each, host []string
+		for i := range parts {
+			at := func(i int) time.Time { return from.Add(to.Sub(from) * time.Duration(i) / parts) }
+			each = append(each, ms(p99(at(i), at(i+1))))
+			host = append(host, ms(quantile(t.storing(at(i), at(i+1)), 1)))
+		}
+		fmt.Printf("  %s, p99 of each sixth: %s\n", name, strings.Join(each, ", "))
+		fmt.Printf("  %s, longest transaction of the host in each: %s\n", name, strings.Join(host, ", "))
+	}
+	side("all healthy", healthy, struck)
+	side("5 % hang, 5 % fail", struck, over)
+	middle := healthy.Add(struck.Sub(healthy) / 2)
+	fmt.Printf("  the ratio between the halves of the first side, with nothing changed: %.2f\n",
+		p99(middle, struck).Seconds()/p99(healthy, middle).Seconds())
+}
+
+// storing returns how long the host's transactions took that began in [from, to), sorted.
+func (t *townHall) storing(from, to time.Time) (took []time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.stored {
+		if s.at >= from.UnixNano() && s.at < to.UnixNano() {
+			took = append(took, s.took)
+		}
+	}
+	slices.Sort(took)
+	return took
 }
 
 // capacity measures how many events per second go through when there is always
@@ -344,9 +388,9 @@ func (t *townHall) offer(ctx context.Context, rate float64, period time.Duration
 func (t *townHall) between(from, to, end time.Time) (took []time.Duration, late int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	within := func(at time.Time) bool { return !at.Before(from) && at.Before(to) }
+	within := func(at int64) bool { return at >= from.UnixNano() && at < to.UnixNano() }
 	for _, s := range t.took {
-		if within(s.committed) {
+		if within(s.at) {
 			took = append(took, s.took)
 		}
 	}
