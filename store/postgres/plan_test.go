@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outhook/webhook"
+	"github.com/outhook/webhook/internal/pgtest"
 	"github.com/outhook/webhook/store/postgres"
 )
 
@@ -103,6 +104,18 @@ func TestATableThatWasNeverAnalysedIsNotReadForTheFewThatAreBeingSent(t *testing
 		assert.Zero(t, n)
 		return err
 	})
+}
+
+// Vacuum would lock everybody out of a table whose end it gives back.
+func TestVacuumKeepsNobodyFromTheQueue(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Open(t, migrated(t))
+	rows, err := pool.Query(t.Context(), `SELECT relname FROM pg_class
+		WHERE relnamespace = 'webhook'::regnamespace AND 'vacuum_truncate=off' = ANY (reloptions) ORDER BY relname`)
+	require.NoError(t, err)
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	assert.Equal(t, []string{"delivery", "outbox"}, tables)
 }
 
 // check runs something and checks the plans that the server really used for it.

@@ -1,0 +1,2 @@
+-- mode: transactional
+SELECT 1;
