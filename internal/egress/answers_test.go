@@ -44,7 +44,7 @@ func TestR12OnlyA2xxIsSuccess(t *testing.T) { // B23, B24
 				}
 				_, _ = io.WriteString(c, head+"Content-Length: 0\r\n\r\n")
 			})
-			res := hostile(t, url, 5*time.Second)
+			res := hostile(t, url, ample)
 			assert.Equal(t, want, res.Class, "%v", res.Err)
 			assert.Equal(t, want == egress.ClassNone, res.OK())
 		})
@@ -55,7 +55,7 @@ func TestR12OnlyA2xxIsSuccess(t *testing.T) { // B23, B24
 			readRequest(c)
 			_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 500 no\r\nContent-Length: 0\r\n\r\n")
 		})
-		res := hostile(t, url, 5*time.Second)
+		res := hostile(t, url, ample)
 		assert.Equal(t, 500, res.Status)
 		assert.Equal(t, egress.ClassHTTP5xx, res.Class)
 	})
@@ -72,7 +72,7 @@ func TestA2xxCountsWhateverItsBodyDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+body) })
-			res := hostile(t, url, 5*time.Second)
+			res := hostile(t, url, ample)
 			assert.True(t, res.OK())
 			assert.Error(t, res.BodyErr)
 			assert.True(t, res.Truncated)
@@ -122,7 +122,7 @@ func TestR15ABannerReachesOperatorsOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, banner) })
-			res := hostile(t, url, 5*time.Second)
+			res := hostile(t, url, ample)
 			assert.Equal(t, egress.ClassProtocol, res.Class, "%v", res.Err)
 			assert.Empty(t, res.Excerpt)
 			assert.NotContains(t, egress.PublicText(res.Class), "SECRET")
@@ -137,7 +137,7 @@ func TestAnOperatorsTextIsShortAndPrintable(t *testing.T) {
 		"\x00\xff\u202e\x1b[2J" + strings.Repeat("x", 3000) + "\r\n\r\n",
 	} {
 		url := raw(t, func(c net.Conn) { readRequest(c); _, _ = io.WriteString(c, banner) })
-		text := egress.Detail(hostile(t, url, 5*time.Second).Err)
+		text := egress.Detail(hostile(t, url, ample).Err)
 		assert.NotEmpty(t, text)
 		assert.LessOrEqual(t, len(text), 1024)
 		assert.True(t, utf8.ValidString(text))

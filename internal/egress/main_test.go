@@ -3,6 +3,7 @@ package egress_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -26,6 +27,10 @@ import (
 // standard logger, into which net/http writes.
 func TestMain(m *testing.M) {
 	log.SetOutput(&logged)
+	// Most tests wait for time limits, not for a processor.
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if text := logged.String(); strings.Contains(text, "nsolicited") {
 			fmt.Fprintln(os.Stderr, "FAIL: net/http printed what a peer sent unasked:\n"+text)

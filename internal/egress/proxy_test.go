@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,7 +82,7 @@ func (p *connectProxy) targets() []string {
 }
 
 func through(p *connectProxy, dns egress.Resolver) egress.TransportConfig {
-	return egress.TransportConfig{Resolver: dns, Proxy: &egress.ProxyConfig{URL: "http://" + p.addr}, ConnectTimeout: 500 * time.Millisecond}
+	return egress.TransportConfig{Resolver: dns, Proxy: &egress.ProxyConfig{URL: "http://" + p.addr}, ConnectTimeout: patient}
 }
 
 func TestTheEgressProxyIsAskedForTheJudgedAddress(t *testing.T) {

@@ -135,7 +135,7 @@ func TestR08BadTLSIsNeverSentTo(t *testing.T) {
 		"handshake hangs": {port2(t, raw(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })), egress.ClassTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cl := newClient(t, loopback(), egress.TransportConfig{Resolver: always("127.0.0.1"), RootCAs: ca.pool, TLSTimeout: 300 * time.Millisecond})
+			cl := newClient(t, loopback(), egress.TransportConfig{Resolver: always("127.0.0.1"), RootCAs: ca.pool, TLSTimeout: limitOf(c.want)})
 			res := post(t, cl, "https://h.test:"+c.port+"/")
 			assert.Equal(t, c.want, res.Class, "%v", res.Err)
 			assert.Zero(t, res.Status)
