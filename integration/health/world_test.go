@@ -199,11 +199,14 @@ func onSQLite(t *testing.T, test func(w *world)) {
 // reasonable is how long a test waits for what must happen.
 const reasonable = 60 * time.Second
 
-// until moves the clock by a step at a time until a condition holds.
+// until moves the clock by a step at a time until a condition holds, and never while the
+// store stands still: leases would end with nobody able to renew them.
 func (w *world) until(step time.Duration, condition func(c *assert.CollectT)) {
 	w.t.Helper()
 	require.EventuallyWithT(w.t, func(c *assert.CollectT) {
 		w.clock.Advance(step)
+		_, err := w.backend.Now(w.t.Context())
+		require.NoError(c, err)
 		condition(c)
 	}, reasonable, 5*time.Millisecond)
 }
