@@ -66,10 +66,19 @@ func newWorld(t *testing.T, kind string, tenants int) *world {
 	t.Helper()
 	url := filepath.Join(t.TempDir(), "app.db")
 	if kind == onPostgres {
-		url = pgtest.New(t)
+		url = pgtest.NewFrom(t, migrated)
 	}
 	return newWorldAt(t, kind, url, tenants)
 }
+
+// migrated is what worlds on PostgreSQL begin with.
+var migrated = pgtest.Template{Name: "crash", Prepare: func(ctx context.Context, url string) error {
+	h, err := openPostgres(ctx, url, options{})
+	if err == nil {
+		h.close()
+	}
+	return err
+}}
 
 func newWorldAt(t *testing.T, kind, url string, tenants int) *world {
 	t.Helper()
