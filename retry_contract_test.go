@@ -22,7 +22,7 @@ func TestAnEndpointThatNeverAnswersGets16AttemptsIn72HoursAndNoMore(t *testing.T
 		began := time.Now()
 		id := w.enqueue(paid(`{}`))
 
-		time.Sleep(100 * time.Hour)
+		time.Sleep(80 * time.Hour)
 
 		d := w.delivery(id)
 		assert.Equal(t, webhook.StateDead, d.State)
@@ -61,7 +61,7 @@ func TestEachEndpointHasItsOwnRetryPolicy(t *testing.T) {
 		w.dispatch(cfg)
 
 		w.enqueue(paid(`{}`))
-		time.Sleep(100 * time.Hour)
+		time.Sleep(80 * time.Hour)
 
 		made := map[string]int{}
 		for _, r := range w.requests() {
