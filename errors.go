@@ -25,7 +25,7 @@ var (
 	ErrCursor = errors.New("webhook: cursor of another list")
 
 	// ErrNoDispatcher refuses a test where no dispatcher runs in this process that
-	// could send it.
+	// could send it, and [Config.TestsWithoutDispatcher] is not set.
 	ErrNoDispatcher = errors.New("webhook: no dispatcher runs in this process")
 
 	// ErrBusy refuses a test for which no slot became free in time: as many requests

@@ -74,6 +74,12 @@ type Config struct {
 	// an empty Tenant. False means that an empty Tenant is refused.
 	SingleTenant bool
 
+	// TestsWithoutDispatcher lets [Endpoints.SendTest] send in a process in which no
+	// dispatcher runs: one that serves pages, or a command. The caps of the dispatchers
+	// are then exceeded by the one request, and an endpoint without a timeout of its own
+	// has [DefaultRequestTimeout]. False means that such a test is refused.
+	TestsWithoutDispatcher bool
+
 	// Tracer connects events and attempts with the host's traces. Nil means no tracing.
 	Tracer Tracer
 
@@ -113,6 +119,7 @@ type core struct {
 	replays     *Replays
 	running     running
 	tests       timeid.Generator // ids of tests
+	testsAlone  bool             // without a dispatcher, too
 	signer      Signer
 	tracer      Tracer // nil: none
 	waker       *waker
@@ -178,6 +185,7 @@ func newCore(backend Backend, cfg Config) (*core, error) {
 		payloads:    kept,
 		redaction:   cfg.Redaction,
 		signer:      cfg.Signer,
+		testsAlone:  cfg.TestsWithoutDispatcher,
 		tracer:      cfg.Tracer,
 		limits:      eventLimits{maxPayload: cfg.MaxPayload, singleTenant: cfg.SingleTenant},
 		waker:       newWaker(notifier),

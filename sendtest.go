@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -30,8 +31,8 @@ const reasonTest = "test"
 // in the log as a delivery of its own, whose Run is TestRun, delivered or, when it
 // failed, cancelled; it cannot be replayed.
 //
-// A dispatcher of this process sends it; where none runs that is [ErrNoDispatcher].
-// To a disabled endpoint nothing is sent: [ErrEndpointDisabled].
+// A dispatcher of this process sends it; where none runs that is [ErrNoDispatcher],
+// unless [Config.TestsWithoutDispatcher] is set. To a disabled endpoint nothing is sent: [ErrEndpointDisabled].
 func (s *Endpoints) SendTest(ctx context.Context, scope Scope, id uuid.UUID, eventType string) (Attempt, error) {
 	if err := checkType("eventType", eventType); err != nil {
 		return Attempt{}, err
@@ -44,10 +45,13 @@ func (s *Endpoints) SendTest(ctx context.Context, scope Scope, id uuid.UUID, eve
 		return Attempt{}, fmt.Errorf("send a test to endpoint %s: %w", id, ErrEndpointDisabled)
 	}
 	r, slot, err := s.core.running.slot(ctx, id)
-	if err != nil {
-		return Attempt{}, fmt.Errorf("send a test to endpoint %s: %w", id, err)
+	var a Attempt
+	switch {
+	case errors.Is(err, ErrNoDispatcher) && s.core.testsAlone:
+		a, err = s.core.sendTestAlone(ctx, &rec, eventType)
+	case err == nil:
+		a, err = r.sendTest(ctx, &rec, eventType, slot)
 	}
-	a, err := r.sendTest(ctx, &rec, eventType, slot)
 	if err != nil {
 		return a, fmt.Errorf("send a test to endpoint %s: %w", id, err)
 	}
@@ -154,39 +158,63 @@ func (l *loop) takeTest(ask testAsk) {
 	ask.reply <- testAnswer{slot: slot}
 }
 
-// sendTest sends and logs one test.
-func (r *run) sendTest(ctx context.Context, rec *EndpointRecord, eventType string, slot *testSlot) (a Attempt, err error) {
+// sendTest sends and logs one test in a slot that was taken for it.
+func (r *run) sendTest(ctx context.Context, rec *EndpointRecord, eventType string, slot *testSlot) (Attempt, error) {
 	defer r.attempts.Done()
 	defer func() {
 		if slot.flight != nil {
 			r.loop.done(attemptOver{endpoint: slot.endpoint, Result: scheduler.Result{Flight: slot.flight, Outcome: scheduler.Neutral}})
 		}
 	}()
-	c, err := r.testOf(rec, eventType)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(r.attemptCtx, cancel)()
+	t := newTarget(*rec)
+	return tester{core: r.core, now: r.d.clock.now, timeout: r.timeout(t)}.send(ctx, t, eventType)
+}
+
+// sendTestAlone sends and logs one test where no dispatcher runs, whose caps it could
+// obey.
+func (c *core) sendTestAlone(ctx context.Context, rec *EndpointRecord, eventType string) (Attempt, error) {
+	clock := newDatabaseClock(c)
+	if err := clock.measure(ctx); err != nil {
+		return Attempt{}, err
+	}
+	t := newTarget(*rec)
+	return tester{core: c, now: clock.now, timeout: t.timeout(DefaultRequestTimeout)}.send(ctx, t, eventType)
+}
+
+// tester sends a test.
+type tester struct {
+	core    *core
+	now     func() time.Time
+	timeout time.Duration
+}
+
+func (s tester) send(ctx context.Context, t *target, eventType string) (Attempt, error) {
+	c, err := s.claimed(&t.record, eventType)
 	if err != nil {
 		return Attempt{}, err
 	}
-	sending, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(r.attemptCtx, cancel)()
-	a = r.attemptTest(sending, rec, c)
+	a := s.attempt(ctx, t, c)
 	d := Delivery{
 		ID: c.DeliveryID, EventID: c.Event.ID, EndpointID: c.EndpointID, Run: TestRun, Tenant: c.Event.Tenant,
-		EventType: eventType, State: StateDelivered, Attempts: 1, CreatedAt: c.CreatedAt, FinishedAt: r.d.clock.now(),
+		EventType: eventType, State: StateDelivered, Attempts: 1, CreatedAt: c.CreatedAt, FinishedAt: s.now(),
 		LastStatus: a.Status, LastClass: a.Class,
 	}
 	if a.Class != ClassNone {
 		d.State, d.Reason = StateCancelled, reasonTest
 	}
-	if err := r.core.backend.LogTest(context.WithoutCancel(ctx), LogTestParams{Delivery: d, Attempt: a}); err != nil {
+	if err := s.core.backend.LogTest(context.WithoutCancel(ctx), LogTestParams{Delivery: d, Attempt: a}); err != nil {
 		return a, fmt.Errorf("log the test: %w", err)
 	}
 	return a, nil
 }
 
-// testOf makes the delivery of a test.
-func (r *run) testOf(rec *EndpointRecord, eventType string) (*Claimed, error) {
-	ids, err := r.core.tests.New(r.d.clock.now(), 2)
+// claimed makes the delivery of a test.
+func (s tester) claimed(rec *EndpointRecord, eventType string) (*Claimed, error) {
+	now := s.now()
+	ids, err := s.core.tests.New(now, 2)
 	if err != nil {
 		return nil, fmt.Errorf("make ids: %w", err)
 	}
@@ -197,16 +225,15 @@ func (r *run) testOf(rec *EndpointRecord, eventType string) (*Claimed, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := r.d.clock.now()
 	return &Claimed{
 		DeliveryID: ids[1], EndpointID: rec.ID, Run: TestRun, CreatedAt: now, DueAt: now,
 		Event: EventRecord{ID: ids[0], Tenant: rec.Tenant, Type: eventType, Payload: payload, CreatedAt: now},
 	}, nil
 }
 
-// attemptTest makes the request. What keeps it from being made is the attempt's error.
-func (r *run) attemptTest(ctx context.Context, rec *EndpointRecord, c *Claimed) (a Attempt) {
-	started := r.d.clock.now()
+// attempt makes the request. What keeps it from being made is the attempt's error.
+func (s tester) attempt(ctx context.Context, t *target, c *Claimed) (a Attempt) {
+	started := s.now()
 	failed := func(problem string) Attempt {
 		return Attempt{
 			DeliveryID: c.DeliveryID, EventID: c.Event.ID, EndpointID: c.EndpointID, Tenant: c.Event.Tenant,
@@ -218,15 +245,13 @@ func (r *run) attemptTest(ctx context.Context, rec *EndpointRecord, c *Claimed) 
 			a = failed(fmt.Sprintf("panic during the attempt: %T", v))
 		}
 	}()
-	t := newTarget(*rec)
-	timeout := r.timeout(t)
-	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*s.timeout)
 	defer cancel()
-	req, err := r.core.buildRequest(ctx, t, c, started, timeout)
+	req, err := s.core.buildRequest(ctx, t, c, started, s.timeout)
 	if err != nil {
 		return failed(err.Error())
 	}
-	res := r.core.client.Do(ctx, req)
+	res := s.core.client.Do(ctx, req)
 	scrub(&res, req.Header)
-	return *r.core.attemptOf(c, started, &res)
+	return *s.core.attemptOf(c, started, &res)
 }

@@ -127,6 +127,33 @@ func TestWithoutADispatcherATestIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, webhook.ErrInvalid)
 }
 
+func TestATestMayBeSentWithoutADispatcherIfTheHostSaysSo(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, func(c *webhook.Config) { c.TestsWithoutDispatcher = true })
+	receiver, endpoint := h.receives(webhooktest.Status(204), webhooktest.Status(410))
+
+	first, err := h.hooks.Endpoints().SendTest(t.Context(), acme, endpoint.ID, "invoice.paid")
+	require.NoError(t, err)
+	second, err := h.hooks.Endpoints().SendTest(t.Context(), acme, endpoint.ID, "invoice.paid")
+	require.NoError(t, err)
+
+	for _, r := range receiver.RequireRequests(t, 2, 10*time.Second) {
+		require.NoError(t, r.VerifyErr)
+		assert.Equal(t, "true", r.Header.Get("Webhook-Test"))
+	}
+	assert.Equal(t, []int{204, 410}, []int{first.Status, second.Status})
+	d, err := h.hooks.Deliveries().Get(t.Context(), acme, first.DeliveryID)
+	require.NoError(t, err)
+	assert.Equal(t, webhook.StateDelivered, d.State)
+	after, err := h.hooks.Endpoints().Get(t.Context(), acme, endpoint.ID)
+	require.NoError(t, err)
+	assert.Equal(t, webhook.EndpointActive, after.State, "a 410 to a test disables nothing")
+	_, err = h.hooks.Endpoints().Disable(t.Context(), acme, endpoint.ID, "")
+	require.NoError(t, err)
+	_, err = h.hooks.Endpoints().SendTest(t.Context(), acme, endpoint.ID, "invoice.paid")
+	require.ErrorIs(t, err, webhook.ErrEndpointDisabled)
+}
+
 func newServer(t *testing.T, serve http.HandlerFunc) string {
 	t.Helper()
 	receiver := webhooktest.NewReceiver(t)

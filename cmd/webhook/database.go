@@ -32,6 +32,7 @@ type hooks interface {
 	Endpoints() *webhook.Endpoints
 	Deliveries() *webhook.Deliveries
 	Replays() *webhook.Replays
+	Health() *webhook.Health
 	NewDispatcher(cfg webhook.DispatcherConfig) (*webhook.Dispatcher, error)
 	Wake()
 	Close()
@@ -84,7 +85,11 @@ func (a *app) databaseName() (string, error) {
 
 // with opens the database, checks its schema, calls do and closes it.
 func (a *app) with(ctx context.Context, do func(context.Context, *database) error) error {
-	db, err := a.open(ctx, openOptions{})
+	return a.withConfig(ctx, webhook.Config{}, do)
+}
+
+func (a *app) withConfig(ctx context.Context, cfg webhook.Config, do func(context.Context, *database) error) error {
+	db, err := a.open(ctx, openOptions{config: cfg})
 	if err != nil {
 		return err
 	}
@@ -246,12 +251,14 @@ func first(words ...string) string {
 	return ""
 }
 
-// plaintext in WEBHOOK_KEYS is for hosts that use InsecurePlaintext.
+const keysVariable = "WEBHOOK_KEYS"
+
+// plaintext in it is for hosts that use InsecurePlaintext.
 const plaintext = "insecure-plaintext"
 
 // secrets is the box of WEBHOOK_KEYS.
 func (a *app) secrets() (webhook.SecretBox, error) {
-	text := a.getenv("WEBHOOK_KEYS")
+	text := a.getenv(keysVariable)
 	switch text {
 	case "":
 		return noKeys{}, nil

@@ -25,6 +25,17 @@ func (a *app) deliveriesCommand() *cobra.Command {
 	)
 }
 
+// What filters may be.
+var (
+	deliveryStates = []string{
+		string(webhook.StatePending), string(webhook.StateInFlight), string(webhook.StateDelivered),
+		string(webhook.StateDead), string(webhook.StateCancelled), string(webhook.StateShed),
+	}
+	statusClasses = []string{
+		string(webhook.Status2xx), string(webhook.Status3xx), string(webhook.Status4xx), string(webhook.Status5xx), string(webhook.StatusNone),
+	}
+)
+
 type deliveryJSON struct {
 	ID            uuid.UUID             `json:"id"`
 	EventID       uuid.UUID             `json:"event_id"`
@@ -91,34 +102,30 @@ func outcome(status int, class webhook.ErrorClass) string {
 
 func (a *app) deliveriesListCommand() *cobra.Command {
 	var tenant tenantFlag
-	var event, endpoint, state string
+	var event, endpoint idFlag
+	var state, status string
+	var from, until timeFlag
 	q := webhook.DeliveryQuery{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List deliveries, newest first",
-		Args:  args(cobra.NoArgs),
+		Long: `Lists deliveries, newest first. Filters narrow the list together.
+
+Times are RFC 3339, or dates, or how long ago: 36h.`,
+		Example: `  webhook deliveries list --state dead --type invoice.paid --from 36h
+  webhook deliveries list --endpoint ENDPOINT --status 5xx --from 2026-01-31T18:00:00Z --until 2026-01-31T19:00:00Z`,
+		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			q.Scope, q.State = tenant.scope(), webhook.DeliveryState(state)
-			for _, f := range []struct {
-				flag, text string
-				id         *uuid.UUID
-			}{{"--event", event, &q.EventID}, {"--endpoint", endpoint, &q.EndpointID}} {
-				if f.text == "" {
-					continue
-				}
-				id, err := parseID(f.flag, f.text)
-				if err != nil {
-					return err
-				}
-				*f.id = id
-			}
+			q.Scope, q.EventID, q.EndpointID = tenant.scope(), event.id, endpoint.id
+			q.State, q.Status = webhook.DeliveryState(state), webhook.StatusClass(status)
+			q.From, q.Until = from.at, until.at
 			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
 				page, err := db.hooks.Deliveries().List(ctx, q)
 				if err != nil {
 					return err
 				}
 				if page.Next != "" {
-					fmt.Fprintln(cmd.ErrOrStderr(), "There may be more: go on with --cursor", page.Next)
+					fmt.Fprintf(cmd.ErrOrStderr(), "There may be more: go on with the same filters%s and --cursor %s\n", fixedTimes(cmd), page.Next)
 				}
 				return a.printDeliveries(page.Deliveries)
 			})
@@ -126,12 +133,31 @@ func (a *app) deliveriesListCommand() *cobra.Command {
 	}
 	tenant.register(cmd)
 	f := cmd.Flags()
-	f.StringVar(&event, "event", "", "only of this event")
-	f.StringVar(&endpoint, "endpoint", "", "only to this endpoint")
-	f.StringVar(&state, "state", "", "only those that are pending, in_flight, delivered, dead, cancelled or shed")
+	f.Var(&event, "event", "only of this event")
+	f.Var(&endpoint, "endpoint", "only to this endpoint")
+	f.StringVar(&state, "state", "", "only those that are "+words(deliveryStates))
+	f.StringVar(&status, "status", "", "only those whose latest attempt got "+words(statusClasses))
+	f.StringVar(&q.EventType, "type", "", "only of events of this type, which is not a pattern")
+	f.StringVar(&q.ResourceID, "resource", "", "only of events about this resource")
+	f.Var(&from, "from", "only those made at or after this time")
+	f.Var(&until, "until", "only those made before this time")
 	f.StringVar(&q.Cursor, "cursor", "", "where to go on, as told after a page that was not the last")
 	f.IntVar(&q.Limit, "limit", 50, "how many to list at most, up to 1,000")
+	completeWords(cmd, "state", deliveryStates)
+	completeWords(cmd, "status", statusClasses)
 	return cmd
+}
+
+// fixedTimes are the times of a list that were given as how long ago: the next page must
+// have the same.
+func fixedTimes(cmd *cobra.Command) string {
+	text := ""
+	for _, name := range []string{"from", "until"} {
+		if f := cmd.Flags().Lookup(name); f.Changed {
+			text += " --" + name + " " + f.Value.String()
+		}
+	}
+	return text
 }
 
 func (a *app) printDeliveries(list []webhook.Delivery) error {
@@ -159,31 +185,18 @@ func (a *app) printDeliveries(list []webhook.Delivery) error {
 }
 
 func (a *app) deliveriesShowCommand() *cobra.Command {
-	var tenant tenantFlag
-	cmd := &cobra.Command{
-		Use:   "show DELIVERY",
-		Short: "Show a delivery and its attempts",
-		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("DELIVERY", args[0])
+	return a.oneCommand("show", "DELIVERY", "Show a delivery and its attempts",
+		func(ctx context.Context, db *database, scope webhook.Scope, id uuid.UUID) error {
+			d, err := db.hooks.Deliveries().Get(ctx, scope, id)
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				d, err := db.hooks.Deliveries().Get(ctx, tenant.scope(), id)
-				if err != nil {
-					return err
-				}
-				attempts, err := db.hooks.Deliveries().Attempts(ctx, tenant.scope(), id)
-				if err != nil {
-					return err
-				}
-				return a.printDelivery(&d, attempts)
-			})
-		},
-	}
-	tenant.register(cmd)
-	return cmd
+			attempts, err := db.hooks.Deliveries().Attempts(ctx, scope, id)
+			if err != nil {
+				return err
+			}
+			return a.printDelivery(&d, attempts)
+		})
 }
 
 func (a *app) printDelivery(d *webhook.Delivery, attempts []webhook.Attempt) error {
@@ -223,26 +236,13 @@ func (a *app) printDelivery(d *webhook.Delivery, attempts []webhook.Attempt) err
 	})
 }
 
-func (a *app) deliveryCommand(use, short string, act func(context.Context, *webhook.Deliveries, webhook.Scope, uuid.UUID) (webhook.Delivery, error)) *cobra.Command {
-	var tenant tenantFlag
-	cmd := &cobra.Command{
-		Use:   use + " DELIVERY",
-		Short: short,
-		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("DELIVERY", args[0])
+func (a *app) deliveryCommand(verb, short string, change func(context.Context, *webhook.Deliveries, webhook.Scope, uuid.UUID) (webhook.Delivery, error)) *cobra.Command {
+	return a.oneCommand(verb, "DELIVERY", short,
+		func(ctx context.Context, db *database, scope webhook.Scope, id uuid.UUID) error {
+			d, err := change(ctx, db.hooks.Deliveries(), scope, id)
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				d, err := act(ctx, db.hooks.Deliveries(), tenant.scope(), id)
-				if err != nil {
-					return err
-				}
-				return a.printDeliveries([]webhook.Delivery{d})
-			})
-		},
-	}
-	tenant.register(cmd)
-	return cmd
+			return a.printDeliveries([]webhook.Delivery{d})
+		})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -15,24 +14,11 @@ import (
 )
 
 func (a *app) endpointsCommand() *cobra.Command {
-	return group("endpoints", "List, show, create, pause and disable endpoints, and rotate their secrets",
-		a.endpointsListCommand(), a.endpointsShowCommand(), a.endpointsCreateCommand(), a.endpointsRotateCommand(),
-		a.endpointsStateCommand("pause", "Send nothing to an endpoint and keep its deliveries pending", true,
-			func(ctx context.Context, e *webhook.Endpoints, s webhook.Scope, id uuid.UUID, reason string) (webhook.Endpoint, error) {
-				return e.Pause(ctx, s, id, reason)
-			}),
-		a.endpointsStateCommand("resume", "Send to a paused endpoint again", false,
-			func(ctx context.Context, e *webhook.Endpoints, s webhook.Scope, id uuid.UUID, _ string) (webhook.Endpoint, error) {
-				return e.Resume(ctx, s, id)
-			}),
-		a.endpointsStateCommand("disable", "Send nothing to an endpoint and cancel its deliveries", true,
-			func(ctx context.Context, e *webhook.Endpoints, s webhook.Scope, id uuid.UUID, reason string) (webhook.Endpoint, error) {
-				return e.Disable(ctx, s, id, reason)
-			}),
-		a.endpointsStateCommand("enable", "Send to a disabled endpoint again; what was cancelled stays so", false,
-			func(ctx context.Context, e *webhook.Endpoints, s webhook.Scope, id uuid.UUID, _ string) (webhook.Endpoint, error) {
-				return e.Enable(ctx, s, id)
-			}),
+	return group("endpoints", "List, show, create, change, test and delete endpoints, and how they fare",
+		a.endpointsListCommand(), a.endpointsShowCommand(), a.endpointsHealthCommand(), a.endpointsNoticesCommand(),
+		a.endpointsCreateCommand(), a.endpointsUpdateCommand(), a.endpointsRotateCommand(), a.endpointsTestCommand(),
+		a.endpointsPauseCommand(), a.endpointsResumeCommand(), a.endpointsDisableCommand(), a.endpointsEnableCommand(),
+		a.endpointsDeleteCommand(),
 	)
 }
 
@@ -50,6 +36,8 @@ type endpointJSON struct {
 	UpdatedAt      time.Time             `json:"updated_at"`
 	// Secret is shown by create and rotate alone.
 	Secret string `json:"secret,omitempty"`
+	// Health is shown by show alone.
+	Health *healthJSON `json:"health,omitempty"`
 }
 
 func endpointOf(e *webhook.Endpoint) endpointJSON {
@@ -83,21 +71,14 @@ func (a *app) endpointsListCommand() *cobra.Command {
 	var tenant tenantFlag
 	var state string
 	var limit int
-	var after string
+	var after idFlag
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List endpoints, oldest first",
 		Args:  args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var from uuid.UUID
-			if after != "" {
-				var err error
-				if from, err = parseID("--after", after); err != nil {
-					return err
-				}
-			}
 			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				list, err := listEndpoints(ctx, db, tenant.scope(), webhook.EndpointState(state), from, limit)
+				list, err := listEndpoints(ctx, db, tenant.scope(), webhook.EndpointState(state), after.id, limit)
 				if err != nil {
 					return err
 				}
@@ -108,7 +89,8 @@ func (a *app) endpointsListCommand() *cobra.Command {
 	tenant.register(cmd)
 	cmd.Flags().StringVar(&state, "state", "", "only those that are active, paused or disabled")
 	cmd.Flags().IntVar(&limit, "limit", 100, "how many to list at most")
-	cmd.Flags().StringVar(&after, "after", "", "the id after which to go on")
+	cmd.Flags().Var(&after, "after", "the id after which to go on")
+	completeWords(cmd, "state", []string{string(webhook.EndpointActive), string(webhook.EndpointPaused), string(webhook.EndpointDisabled)})
 	return cmd
 }
 
@@ -177,127 +159,25 @@ func (a *app) printEndpoint(e endpointJSON) error {
 		if e.Secret != "" {
 			row("secret", e.Secret)
 		}
+		if e.Health != nil {
+			e.Health.rows(row)
+		}
 	})
 }
 
 func (a *app) endpointsShowCommand() *cobra.Command {
-	var tenant tenantFlag
-	cmd := &cobra.Command{
-		Use:   "show ENDPOINT",
-		Short: "Show an endpoint",
-		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("ENDPOINT", args[0])
+	return a.oneCommand("show", "ENDPOINT", "Show an endpoint and how it fares",
+		func(ctx context.Context, db *database, scope webhook.Scope, id uuid.UUID) error {
+			rec, err := db.store.GetEndpoint(ctx, scope, id)
+			if err != nil {
+				return fmt.Errorf("endpoint %s: %w", id, err)
+			}
+			health, err := db.hooks.Health().Endpoint(ctx, scope, id)
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				rec, err := db.store.GetEndpoint(ctx, tenant.scope(), id)
-				if err != nil {
-					return fmt.Errorf("endpoint %s: %w", id, err)
-				}
-				return a.printEndpoint(endpointOfRecord(&rec))
-			})
-		},
-	}
-	tenant.register(cmd)
-	return cmd
-}
-
-func (a *app) endpointsCreateCommand() *cobra.Command {
-	var p webhook.EndpointParams
-	var policy policyFlags
-	cmd := &cobra.Command{
-		Use:   "create --tenant TENANT --url URL --types 'order.*'",
-		Short: "Create an endpoint and print its secret, once; needs WEBHOOK_KEYS",
-		Args:  args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			transport, err := policy.transport()
-			if err != nil {
-				return err
-			}
-			db, err := a.open(cmd.Context(), openOptions{config: webhook.Config{SingleTenant: p.Tenant == "", Transport: transport}})
-			if err != nil {
-				return err
-			}
-			defer db.close()
-			e, err := db.hooks.Endpoints().Create(cmd.Context(), p)
-			if err != nil {
-				return err
-			}
-			out := endpointOf(&e)
-			out.Secret = e.Secret.Reveal()
+			out := endpointOfRecord(&rec)
+			out.Health = healthOf(&health)
 			return a.printEndpoint(out)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&p.Tenant, "tenant", "", "whose endpoint it is (default: that of a service without tenants)")
-	f.StringVar(&p.URL, "url", "", "where deliveries are posted to")
-	f.StringSliceVar(&p.Types, "types", []string{"*"}, "the patterns of the event types that it gets")
-	f.StringVar(&p.Description, "description", "", "a text for people")
-	policy.register(cmd)
-	_ = cmd.MarkFlagRequired("url")
-	return cmd
-}
-
-func (a *app) endpointsRotateCommand() *cobra.Command {
-	var tenant tenantFlag
-	var overlap time.Duration
-	cmd := &cobra.Command{
-		Use:   "rotate ENDPOINT",
-		Short: "Give an endpoint a new secret and print it, once; needs WEBHOOK_KEYS",
-		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("ENDPOINT", args[0])
-			if err != nil {
-				return err
-			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				e, err := db.hooks.Endpoints().RotateSecret(ctx, tenant.scope(), id, webhook.RotateOptions{Overlap: overlap})
-				if err != nil {
-					return err
-				}
-				out := endpointOf(&e)
-				out.Secret = e.Secret.Reveal()
-				return a.printEndpoint(out)
-			})
-		},
-	}
-	tenant.register(cmd)
-	cmd.Flags().DurationVar(&overlap, "overlap", webhook.DefaultSecretOverlap, "how long the present secret signs beside the new one; negative ends it at once")
-	return cmd
-}
-
-// setState changes an endpoint's state.
-type setState func(ctx context.Context, e *webhook.Endpoints, s webhook.Scope, id uuid.UUID, reason string) (webhook.Endpoint, error)
-
-func (a *app) endpointsStateCommand(use, short string, hasReason bool, set setState) *cobra.Command {
-	var tenant tenantFlag
-	var reason string
-	cmd := &cobra.Command{
-		Use:   use + " ENDPOINT",
-		Short: short,
-		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("ENDPOINT", args[0])
-			if err != nil {
-				return err
-			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				e, err := set(ctx, db.hooks.Endpoints(), tenant.scope(), id, reason)
-				if errors.Is(err, webhook.ErrSecretUnreadable) {
-					return fmt.Errorf("%w: %w", err, errNoKeys)
-				}
-				if err != nil {
-					return err
-				}
-				return a.printEndpoint(endpointOf(&e))
-			})
-		},
-	}
-	tenant.register(cmd)
-	if hasReason {
-		cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
-	}
-	return cmd
+		})
 }

@@ -41,14 +41,14 @@ var errProblem = errors.New("problems found")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	status := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	status := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(status)
 }
 
 // run carries out one command line and returns the exit status.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	a := &app{out: stdout, err: stderr, getenv: getenv}
+func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{in: stdin, out: stdout, err: stderr, getenv: getenv}
 	root := a.command()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -86,6 +86,7 @@ func statusOf(ctx context.Context, err error) int {
 
 // app is what all commands share.
 type app struct {
+	in       io.Reader
 	out, err io.Writer
 	getenv   func(string) string
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -69,7 +70,14 @@ func (w *world) command(ctx context.Context, args ...string) *exec.Cmd {
 
 func (w *world) run(t *testing.T, args ...string) result {
 	t.Helper()
+	return w.answer(t, "", args...)
+}
+
+// answer runs a command whose input is a text.
+func (w *world) answer(t *testing.T, input string, args ...string) result {
+	t.Helper()
 	cmd := w.command(t.Context(), args...)
+	cmd.Stdin = strings.NewReader(input)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -165,7 +173,10 @@ func TestWrongUsageHasItsStatus(t *testing.T) {
 		{"endpoints", "nonsense"},
 		{"endpoints", "show"},
 		{"endpoints", "show", "not-an-id", "-d", "x.db"},
+		{"endpoints", "update", "018f0000-0000-7000-8000-000000000000", "-d", "x.db"},
 		{"deliveries", "list", "--nonsense"},
+		{"deliveries", "list", "--endpoint", "not-an-id", "-d", "x.db"},
+		{"deliveries", "list", "--from", "yesterday", "-d", "x.db"},
 		{"migrate", "status"},
 		{"migrate", "down", "--to", "1", "-d", "x.db"},
 		{"migrate", "sql", "--to", "99", "-d", "x.db"},
@@ -208,6 +219,10 @@ func TestCompletionIsThereForEveryShell(t *testing.T) {
 	got := (&world{}).run(t, "__complete", "migrate", "")
 	for _, word := range []string{"up", "down", "status", "sql"} {
 		assert.Contains(t, got.out, word+"\t")
+	}
+	flags := (&world{}).run(t, "__complete", "deliveries", "list", "--state", "")
+	for _, word := range deliveryStates {
+		assert.Contains(t, flags.out, word+"\n")
 	}
 }
 

@@ -133,7 +133,7 @@ func (f *timeFlag) String() string {
 	if f.at.IsZero() {
 		return ""
 	}
-	return f.at.Format(time.RFC3339)
+	return f.at.Format(time.RFC3339Nano)
 }
 
 func (f *timeFlag) Set(text string) error {
@@ -151,6 +151,17 @@ func (f *timeFlag) Set(text string) error {
 		}
 	}
 	return fmt.Errorf("%q is neither a time (2026-01-31T18:00:00Z, 2026-01-31) nor how long ago (36h)", text)
+}
+
+// words lists what a flag may be.
+func words(list []string) string {
+	last := len(list) - 1
+	return strings.Join(list[:last], ", ") + " or " + list[last]
+}
+
+// completeWords lets shells complete a flag that is one of some words.
+func completeWords(cmd *cobra.Command, flag string, list []string) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -33,3 +33,12 @@ func (f *policyFlags) transport() (*webhook.Transport, error) {
 	}
 	return webhook.NewTransport(cfg)
 }
+
+// config is the library's with that Transport.
+func (f *policyFlags) config() (webhook.Config, error) {
+	transport, err := f.transport()
+	if err != nil {
+		return webhook.Config{}, err
+	}
+	return webhook.Config{Transport: transport}, nil
+}

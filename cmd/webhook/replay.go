@@ -16,46 +16,34 @@ import (
 const replayPoll = 300 * time.Millisecond
 
 func (a *app) replayCommand() *cobra.Command {
-	var tenant tenantFlag
 	var r webhook.ReplayJobRequest
 	var eventsFrom, eventsTo, finishedFrom, finishedTo timeFlag
 	var states []string
 	var dryRun, detach bool
-	cmd := &cobra.Command{
-		Use:   "replay ENDPOINT",
-		Short: "Send an endpoint's deliveries again and show the progress",
-		Long: `Makes a job that sends deliveries to an endpoint again: by default all that did not
-arrive. A dispatcher of the service carries it out; this command only watches, and may
-be interrupted: the job goes on, and 'webhook replay watch JOB' finds it again.
-
-Times are RFC 3339, or dates, or how long ago: 36h.`,
-		Args: args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("ENDPOINT", args[0])
-			if err != nil {
-				return err
-			}
+	cmd := a.oneCommand("replay", "ENDPOINT", "Send an endpoint's deliveries again and show the progress",
+		func(ctx context.Context, db *database, scope webhook.Scope, id uuid.UUID) error {
 			r.EndpointID = id
 			r.EventsFrom, r.EventsTo, r.FinishedFrom, r.FinishedTo = eventsFrom.at, eventsTo.at, finishedFrom.at, finishedTo.at
 			for _, s := range states {
 				r.States = append(r.States, webhook.DeliveryState(s))
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				if dryRun {
-					return a.replayDryRun(ctx, db, tenant.scope(), r)
-				}
-				job, err := db.hooks.Replays().Create(ctx, tenant.scope(), r)
-				if err != nil {
-					return err
-				}
-				if detach {
-					return a.printJob(job)
-				}
-				return a.watchJob(ctx, db, tenant.scope(), job)
-			})
-		},
-	}
-	tenant.register(cmd)
+			if dryRun {
+				return a.replayDryRun(ctx, db, scope, r)
+			}
+			job, err := db.hooks.Replays().Create(ctx, scope, r)
+			if err != nil {
+				return err
+			}
+			if detach {
+				return a.printJob(job)
+			}
+			return a.watchJob(ctx, db, scope, job)
+		})
+	cmd.Long = `Makes a job that sends deliveries to an endpoint again: by default all that did not
+arrive. A dispatcher of the service carries it out; this command only watches, and may
+be interrupted: the job goes on, and 'webhook replay watch JOB' finds it again.
+
+Times are RFC 3339, or dates, or how long ago: 36h.`
 	f := cmd.Flags()
 	f.Var(&eventsFrom, "from", "only events enqueued at or after this time")
 	f.Var(&eventsTo, "to", "only events enqueued before this time")
@@ -142,21 +130,14 @@ func (a *app) printJobs(jobs []webhook.ReplayJob) error {
 
 func (a *app) replayListCommand() *cobra.Command {
 	var tenant tenantFlag
-	var endpoint string
+	var endpoint idFlag
 	p := webhook.ListReplayJobsParams{}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List replay jobs, newest first",
 		Args:  args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			p.Scope = tenant.scope()
-			if endpoint != "" {
-				id, err := parseID("--endpoint", endpoint)
-				if err != nil {
-					return err
-				}
-				p.EndpointID = id
-			}
+			p.Scope, p.EndpointID = tenant.scope(), endpoint.id
 			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
 				jobs, err := db.hooks.Replays().List(ctx, p)
 				if err != nil {
@@ -167,13 +148,13 @@ func (a *app) replayListCommand() *cobra.Command {
 		},
 	}
 	tenant.register(cmd)
-	cmd.Flags().StringVar(&endpoint, "endpoint", "", "only to this endpoint")
+	cmd.Flags().Var(&endpoint, "endpoint", "only to this endpoint")
 	cmd.Flags().IntVar(&p.Limit, "limit", 20, "how many to list at most")
 	return cmd
 }
 
 func (a *app) replayWatchCommand() *cobra.Command {
-	return a.jobCommand("watch JOB", "Show the progress of a job until it ends",
+	return a.oneCommand("watch", "JOB", "Show the progress of a job until it ends",
 		func(ctx context.Context, db *database, scope webhook.Scope, id uuid.UUID) error {
 			job, err := db.hooks.Replays().Get(ctx, scope, id)
 			if err != nil {
@@ -184,7 +165,7 @@ func (a *app) replayWatchCommand() *cobra.Command {
 }
 
 func (a *app) replayCancelCommand() *cobra.Command {
-	return a.jobCommand("cancel JOB", "End a job; what it has sent or begun stays",
+	return a.oneCommand("cancel", "JOB", "End a job; what it has sent or begun stays",
 		func(ctx context.Context, db *database, scope webhook.Scope, id uuid.UUID) error {
 			job, err := db.hooks.Replays().Cancel(ctx, scope, id)
 			if err != nil {
@@ -192,24 +173,4 @@ func (a *app) replayCancelCommand() *cobra.Command {
 			}
 			return a.printJob(job)
 		})
-}
-
-func (a *app) jobCommand(use, short string, do func(context.Context, *database, webhook.Scope, uuid.UUID) error) *cobra.Command {
-	var tenant tenantFlag
-	cmd := &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  args(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID("JOB", args[0])
-			if err != nil {
-				return err
-			}
-			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
-				return do(ctx, db, tenant.scope(), id)
-			})
-		},
-	}
-	tenant.register(cmd)
-	return cmd
 }

@@ -45,7 +45,7 @@ type attemptKey struct {
 
 func (a *app) tailCommand() *cobra.Command {
 	var tenant tenantFlag
-	var endpoint string
+	var endpoint idFlag
 	var back time.Duration
 	f := &follower{app: a, printed: make(map[attemptKey]time.Time)}
 	cmd := &cobra.Command{
@@ -53,17 +53,10 @@ func (a *app) tailCommand() *cobra.Command {
 		Short: "Show attempts as they happen",
 		Args:  args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if endpoint != "" {
-				id, err := parseID("--endpoint", endpoint)
-				if err != nil {
-					return err
-				}
-				f.query.EndpointID = id
-			}
 			if back < 0 || f.count < 0 {
 				return usagef("--since and --count are not negative")
 			}
-			f.query.Scope, f.query.Limit = tenant.scope(), tailPage
+			f.query.Scope, f.query.EndpointID, f.query.Limit = tenant.scope(), endpoint.id, tailPage
 			return a.with(cmd.Context(), func(ctx context.Context, db *database) error {
 				f.db = db
 				return f.follow(ctx, back)
@@ -72,7 +65,7 @@ func (a *app) tailCommand() *cobra.Command {
 	}
 	tenant.register(cmd)
 	fl := cmd.Flags()
-	fl.StringVar(&endpoint, "endpoint", "", "only to this endpoint")
+	fl.Var(&endpoint, "endpoint", "only to this endpoint")
 	fl.BoolVar(&f.failed, "failed", false, "only those that failed")
 	fl.DurationVar(&back, "since", 0, "begin with attempts that started so long ago")
 	fl.IntVar(&f.count, "count", 0, "end after so many")
