@@ -114,7 +114,7 @@ func (a *app) arena(ctx context.Context) (*database, func(), error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	o := openOptions{create: true, schema: own, config: webhook.Config{
+	o := openOptions{create: true, prepare: true, schema: own, config: webhook.Config{
 		Secrets: webhook.NewKeyring(webhook.NewKey("bench")), Transport: transport, SingleTenant: true,
 	}}
 	file := ""

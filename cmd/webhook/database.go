@@ -69,6 +69,9 @@ func (d *database) kind() string {
 type openOptions struct {
 	// create makes an SQLite file that does not exist.
 	create bool
+	// prepare keeps prepared statements, which is faster and does not work through a
+	// pooler in transaction mode.
+	prepare bool
 	// name, schema and prefix, where they are set, replace those of the command line.
 	name, schema, prefix string
 	config               webhook.Config
@@ -133,6 +136,9 @@ func (a *app) openPostgres(ctx context.Context, name string, o openOptions) (*da
 		return nil, usagef("--database: %w", err)
 	}
 	config.MaxConns = poolConnections
+	if !o.prepare {
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	}
 	config.ConnConfig.RuntimeParams["application_name"] = "webhook command"
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -151,13 +152,13 @@ Times are RFC 3339, or dates, or how long ago: 36h.`,
 // fixedTimes are the times of a list that were given as how long ago: the next page must
 // have the same.
 func fixedTimes(cmd *cobra.Command) string {
-	text := ""
+	var text strings.Builder
 	for _, name := range []string{"from", "until"} {
 		if f := cmd.Flags().Lookup(name); f.Changed {
-			text += " --" + name + " " + f.Value.String()
+			text.WriteString(" --" + name + " " + f.Value.String())
 		}
 	}
-	return text
+	return text.String()
 }
 
 func (a *app) printDeliveries(list []webhook.Delivery) error {

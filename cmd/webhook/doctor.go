@@ -39,7 +39,31 @@ type doctor struct {
 	db       *database
 	policy   *webhook.Transport
 	getenv   func(string) string
+	limits   limits
 	findings []finding
+	// service is how the service opens its SQLite file; empty if that was not told.
+	service string
+}
+
+// limits say from when on something is too much.
+type limits struct {
+	// deadRows are those of a table that are looked at, if there are as many living ones.
+	deadRows int64
+	// tableBytes and indexBytes are from what size on a table, or its indexes, are compared
+	// with the rows in them.
+	tableBytes, indexBytes int64
+	// transaction is how old one may be that keeps dead rows in the way.
+	transaction time.Duration
+	// freeBytes of an SQLite file are worth giving back, and walBytes of its write-ahead
+	// log were not emptied for long.
+	freeBytes, walBytes int64
+}
+
+func defaultLimits() limits {
+	return limits{
+		deadRows: 100_000, tableBytes: 256 << 20, indexBytes: 256 << 20, transaction: 10 * time.Minute,
+		freeBytes: 100 << 20, walBytes: 256 << 20,
+	}
 }
 
 func (d *doctor) ok(check, format string, args ...any) {
@@ -62,6 +86,7 @@ func (d *doctor) failed(check string, err error) {
 func (a *app) doctorCommand() *cobra.Command {
 	var policy policyFlags
 	var strict bool
+	var service string
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check schema, indexes, bloat, notifications, clocks and URLs, and say what to do",
@@ -69,7 +94,9 @@ func (a *app) doctorCommand() *cobra.Command {
 nothing. Exit status 4 when there is a problem, with --strict also for a warning.
 
 --allow and --allow-http repeat what the service's Transport allows beyond the strict
-default, against which the URLs of all endpoints are checked.`,
+default, against which the URLs of all endpoints are checked. --service-dsn is how the
+service opens its SQLite file, as modernc.org/sqlite takes it: whether its transactions
+wait for one another depends on that.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			transport, err := policy.transport()
@@ -81,7 +108,7 @@ default, against which the URLs of all endpoints are checked.`,
 				return err
 			}
 			defer db.close()
-			d := &doctor{db: db, policy: transport, getenv: a.getenv}
+			d := &doctor{db: db, policy: transport, getenv: a.getenv, limits: defaultLimits(), service: service}
 			d.examine(cmd.Context())
 			if cmd.Context().Err() != nil {
 				return cmd.Context().Err()
@@ -91,6 +118,7 @@ default, against which the URLs of all endpoints are checked.`,
 	}
 	policy.register(cmd)
 	cmd.Flags().BoolVar(&strict, "strict", false, "warnings count as problems")
+	cmd.Flags().StringVar(&service, "service-dsn", "", "SQLite: how the service opens the file")
 	return cmd
 }
 
@@ -140,6 +168,8 @@ func (d *doctor) examine(ctx context.Context) {
 	}
 	d.work(ctx)
 	d.urls(ctx)
+	d.blocked(ctx)
+	d.proxies()
 }
 
 const (
@@ -196,12 +226,15 @@ func (d *doctor) schema(ctx context.Context) bool {
 }
 
 var (
-	createIndex = regexp.MustCompile(`(?m)^CREATE (?:UNIQUE )?INDEX (?:CONCURRENTLY )?(?:IF NOT EXISTS )?(\S+)`)
+	createIndex = regexp.MustCompile(`(?ms)^CREATE (?:UNIQUE )?INDEX (?:CONCURRENTLY )?(?:IF NOT EXISTS )?(\S+).*?;$`)
 	dropIndex   = regexp.MustCompile(`(?m)^DROP INDEX (?:CONCURRENTLY )?(?:IF EXISTS )?(\S+?);?$`)
 )
 
+// index is one that the migrations make, and how.
+type index struct{ name, statement string }
+
 // expectedIndexes are those that the migrations make.
-func (d *doctor) expectedIndexes() ([]string, error) {
+func (d *doctor) expectedIndexes() ([]index, error) {
 	var text bytes.Buffer
 	if err := d.db.store.MigrationSQL(&text, 0, d.db.store.LatestVersion()); err != nil {
 		return nil, err
@@ -212,14 +245,14 @@ func (d *doctor) expectedIndexes() ([]string, error) {
 		}
 		return strings.Trim(name, `";`)
 	}
-	var names []string
+	var all []index
 	for _, m := range createIndex.FindAllStringSubmatch(text.String(), -1) {
-		names = append(names, bare(m[1]))
+		all = append(all, index{bare(m[1]), strings.Join(strings.Fields(m[0]), " ")})
 	}
 	for _, m := range dropIndex.FindAllStringSubmatch(text.String(), -1) {
-		names = slices.DeleteFunc(names, func(n string) bool { return n == bare(m[1]) })
+		all = slices.DeleteFunc(all, func(i index) bool { return i.name == bare(m[1]) })
 	}
-	return names, nil
+	return all, nil
 }
 
 func (d *doctor) indexes(ctx context.Context) {
@@ -239,23 +272,34 @@ func (d *doctor) indexes(ctx context.Context) {
 		d.failed(check, err)
 		return
 	}
-	var missing, invalid []string
-	for _, name := range expected {
-		ok, exists := valid[name]
+	var missing, statements, invalid []string
+	for _, want := range expected {
+		ok, exists := valid[want.name]
 		switch {
 		case !exists:
-			missing = append(missing, name)
+			missing, statements = append(missing, want.name), append(statements, want.statement)
 		case !ok:
-			invalid = append(invalid, name)
+			invalid = append(invalid, want.name)
+		}
+		delete(valid, want.name)
+	}
+	var left []string
+	for _, name := range sortedKeys(valid) {
+		if !valid[name] {
+			left = append(left, name)
 		}
 	}
 	if len(missing) > 0 {
-		d.problem(check, "Make them again: 'webhook migrate sql' prints how.", "missing: %s", strings.Join(missing, ", "))
+		d.problem(check, "Make them again, on PostgreSQL with CONCURRENTLY after INDEX where a service runs: "+strings.Join(statements, " "),
+			"missing: %s", strings.Join(missing, ", "))
 	}
 	if len(invalid) > 0 {
-		d.problem(check, "REINDEX INDEX CONCURRENTLY each of them.", "not valid: %s", strings.Join(invalid, ", "))
+		d.problem(check, "They are written and never read. REINDEX INDEX CONCURRENTLY each of them.", "not valid: %s", strings.Join(invalid, ", "))
 	}
-	if len(missing)+len(invalid) == 0 {
+	if len(left) > 0 {
+		d.warn(check, "DROP INDEX CONCURRENTLY each of them.", "not valid, and not the library's: %s, as an interrupted REINDEX leaves them behind", strings.Join(left, ", "))
+	}
+	if len(missing)+len(invalid)+len(left) == 0 {
 		d.ok(check, "all %d are there", len(expected))
 	}
 }
@@ -384,8 +428,7 @@ func (d *doctor) oldestDue(ctx context.Context, now time.Time) (oldest time.Time
 	}
 }
 
-// urls checks the endpoints' URLs against the policy, and the environment for what
-// somebody may believe to be one.
+// urls checks the endpoints' URLs against the policy.
 func (d *doctor) urls(ctx context.Context) {
 	const check = "egress"
 	why := make(map[string]int)
@@ -410,10 +453,52 @@ func (d *doctor) urls(ctx context.Context) {
 	if len(why) == 0 {
 		d.ok(check, "the URLs of all %d endpoints keep the rules; their addresses are judged at every connection", total)
 	}
+}
+
+const (
+	// blockedSince is how far back attempts are looked at, and blockedPage how many.
+	blockedSince = time.Hour
+	blockedPage  = 1000
+)
+
+// blocked looks for attempts that the egress guard refused: names that lead to addresses
+// which the rules for URLs cannot know.
+func (d *doctor) blocked(ctx context.Context) {
+	const check = "egress"
+	now, err := d.db.store.Now(ctx)
+	if err != nil {
+		d.failed(check, err)
+		return
+	}
+	attempts, err := d.db.store.RecentAttempts(ctx, webhook.RecentAttemptsParams{Scope: webhook.AllTenants(), Since: now.Add(-blockedSince), Limit: blockedPage})
+	if err != nil {
+		d.failed(check, err)
+		return
+	}
+	refused := 0
+	var last *webhook.RecentAttempt
+	for i := range attempts {
+		if a := &attempts[i]; a.Class == webhook.ClassBlocked {
+			refused++
+			if last == nil {
+				last = a
+			}
+		}
+	}
+	if last != nil {
+		d.warn(check, "Is it a receiver of your own, allow its address in TransportConfig.Allow. Is it a customer's, its name leads into a network that must not be reached: 'webhook endpoints show' it, and tell them.",
+			"%d of the latest %d attempts were refused, to endpoint %s for instance: %s", refused, len(attempts), last.EndpointID, last.Error)
+		return
+	}
+	d.ok(check, "none of the latest %d attempts was refused", len(attempts))
+}
+
+// proxies looks in the environment for what somebody may believe to be a policy.
+func (d *doctor) proxies() {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
 		if d.getenv(name) != "" {
-			d.warn(check, "If requests must go through a proxy, set TransportConfig.Proxy.", "%s is set here; the library never uses it", name)
-			break
+			d.warn("egress", "If requests must go through a proxy, set TransportConfig.Proxy.", "%s is set here; the library never uses it", name)
+			return
 		}
 	}
 }

@@ -12,10 +12,10 @@ import (
 const (
 	oldestPostgres = 13_00_00
 
-	// deadRows is from how many dead rows on a table is looked at.
-	deadRows = 100_000
-	// longTransaction is from when on a transaction keeps dead rows that are in the way.
-	longTransaction = 10 * time.Minute
+	// rowBytes is far more than a row of the queue's tables takes, and entryBytes than its
+	// entries in all indexes do.
+	rowBytes   = 8 << 10
+	entryBytes = 8 << 10
 )
 
 func (d *doctor) postgresServer(ctx context.Context) {
@@ -62,39 +62,64 @@ func (d *doctor) postgresIndexes(ctx context.Context) (map[string]bool, error) {
 	return valid, err
 }
 
+// postgresTables looks at the tables that are rewritten all the time.
 func (d *doctor) postgresTables(ctx context.Context) {
 	const check = "bloat"
 	rows, err := d.db.pg.Query(ctx, `
-		SELECT relname, n_live_tup, n_dead_tup, greatest(last_autovacuum, last_vacuum), pg_relation_size(relid)
-		FROM pg_catalog.pg_stat_user_tables
-		WHERE schemaname = $1 AND relname IN ('delivery', 'outbox', 'event', 'endpoint_health')
-		ORDER BY relname`, d.db.schema)
+		SELECT t.relname, t.n_live_tup, t.n_dead_tup, greatest(t.last_autovacuum, t.last_vacuum),
+		       pg_relation_size(t.relid), pg_indexes_size(t.relid), coalesce('autovacuum_enabled=false' = ANY (c.reloptions), false)
+		FROM pg_catalog.pg_stat_user_tables t
+		JOIN pg_catalog.pg_class c ON c.oid = t.relid
+		WHERE t.schemaname = $1 AND t.relname IN ('delivery', 'outbox', 'event', 'endpoint_health', 'endpoint_vitals', 'order_hold')
+		ORDER BY t.relname`, d.db.schema)
 	if err != nil {
 		d.failed(check, err)
 		return
 	}
-	found := false
-	var name string
-	var live, dead, size int64
-	var vacuumed *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &live, &dead, &vacuumed, &size}, func() error {
-		if dead < deadRows || dead < live {
-			return nil
-		}
-		found = true
-		last := "never"
-		if vacuumed != nil {
-			last = when(*vacuumed) + " UTC"
-		}
-		d.warn(check, "Look for what holds the horizon (below), then VACUUM the table. A table that stays large is rewritten by pg_repack, or in a quiet hour by VACUUM FULL.",
-			"table %s has %d dead rows and %d live ones in %s, and was vacuumed %s", name, dead, live, bytesText(size), last)
+	before := len(d.findings)
+	var t tableSize
+	_, err = pgx.ForEachRow(rows, []any{&t.name, &t.live, &t.dead, &t.vacuumed, &t.size, &t.indexes, &t.untended}, func() error {
+		d.postgresTable(check, &t)
 		return nil
 	})
 	switch {
 	case err != nil:
 		d.failed(check, err)
-	case !found:
-		d.ok(check, "no table has more than %d dead rows and fewer live ones", deadRows)
+	case len(d.findings) == before:
+		d.ok(check, "no table has more than %d dead rows and fewer living ones, or is far larger than its rows", d.limits.deadRows)
+	}
+}
+
+// tableSize is how full a table is. Numbers of rows are the statistics' estimates.
+type tableSize struct {
+	name       string
+	live, dead int64
+	vacuumed   *time.Time
+	size       int64
+	indexes    int64
+	untended   bool
+}
+
+func (d *doctor) postgresTable(check string, t *tableSize) {
+	last := "never"
+	if t.vacuumed != nil {
+		last = when(*t.vacuumed) + " UTC"
+	}
+	full := pgx.Identifier{d.db.schema, t.name}.Sanitize()
+	if t.untended {
+		d.problem(check, "ALTER TABLE "+full+" RESET (autovacuum_enabled).", "table %s is left out of autovacuum", t.name)
+	}
+	if t.dead >= d.limits.deadRows && t.dead >= t.live {
+		d.warn(check, "Look for what holds the horizon (below), then VACUUM "+full+".",
+			"table %s has %d dead rows and %d living ones in %s, and was vacuumed %s", t.name, t.dead, t.live, bytesText(t.size), last)
+		return
+	}
+	if t.name != "event" && t.size > d.limits.tableBytes && t.size/(t.live+1) > rowBytes { // an event holds its payload
+		d.warn(check, "The space is used again, and claims read through it until then. Give it back by pg_repack, or in a quiet hour by VACUUM FULL "+full+".",
+			"table %s takes %s for %d rows, and was vacuumed %s", t.name, bytesText(t.size), t.live, last)
+	}
+	if t.indexes > d.limits.indexBytes && t.indexes/(t.live+1) > entryBytes {
+		d.warn(check, "REINDEX TABLE CONCURRENTLY "+full+".", "the indexes of table %s take %s for %d rows", t.name, bytesText(t.indexes), t.live)
 	}
 }
 
@@ -114,7 +139,7 @@ func (d *doctor) postgresHorizon(ctx context.Context) {
 		SELECT 'replication slot ' || slot_name || ', which nobody reads', 0
 		FROM pg_catalog.pg_replication_slots
 		WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)
-		ORDER BY 2 DESC LIMIT 10`, longTransaction.Seconds())
+		ORDER BY 2 DESC LIMIT 10`, d.limits.transaction.Seconds())
 	if err != nil {
 		d.failed(check, err)
 		return
@@ -132,12 +157,13 @@ func (d *doctor) postgresHorizon(ctx context.Context) {
 	case err != nil:
 		d.failed(check, err)
 	case !found:
-		d.ok(check, "no transaction is older than %s", longTransaction)
+		d.ok(check, "no transaction is older than %s", d.limits.transaction)
 	}
 }
 
 func (d *doctor) postgresPartitions(ctx context.Context) {
 	const check = "partitions"
+	before := len(d.findings)
 	for _, family := range []string{"attempt", "delivery_log", "delivery_dead"} {
 		var stray, tomorrow bool
 		err := d.db.pg.QueryRow(ctx, fmt.Sprintf(`
@@ -154,7 +180,7 @@ func (d *doctor) postgresPartitions(ctx context.Context) {
 			d.warn(check, "A running dispatcher makes them a week ahead; 'webhook migrate up' does, too.", "table %s has none for tomorrow", family)
 		}
 	}
-	if len(d.findings) > 0 && d.findings[len(d.findings)-1].Check != check {
+	if len(d.findings) == before {
 		d.ok(check, "those of the next day are there, and the default ones are empty")
 	}
 }

@@ -5,16 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/outhook/webhook/store/sqlite"
 )
 
-const (
-	// freeShare is from what share of free pages on a file is worth shrinking, if it is
-	// larger than freeBytes.
-	freeShare = 0.5
-	freeBytes = 100 << 20
-	// largeWAL is from what size on the write-ahead log was not emptied for long.
-	largeWAL = 256 << 20
-)
+// freeShare is from what share of free pages on a file is worth shrinking.
+const freeShare = 0.5
 
 func (d *doctor) sqliteFile(ctx context.Context) {
 	const check = "file"
@@ -38,19 +34,56 @@ func (d *doctor) sqliteFile(ctx context.Context) {
 		d.problem(check, "Run 'webhook migrate up', which turns write-ahead logging on. It stays off on a network file system: use a local disk.",
 			"the journal mode is %s: readers and writers are in each other's way", mode)
 	}
-	d.ok("connections", "cannot be seen from here: the service's own are checked by its Migrate (busy timeout, immediate transactions)")
+	d.sqliteService(ctx)
+	d.sqlitePlace(path)
 	d.sqliteSpace(path, pages*size, free*size)
+}
+
+// sqliteService opens the file as the service does.
+func (d *doctor) sqliteService(ctx context.Context) {
+	const check = "connections"
+	if d.service == "" {
+		d.ok(check, "the service's own cannot be seen from here: its Migrate checks them, and --service-dsn does")
+		return
+	}
+	db, err := sql.Open("sqlite", d.service)
+	if err != nil {
+		d.failed(check, err)
+		return
+	}
+	defer db.Close()
+	var refused *sqlite.ConnectionError
+	switch err := sqlite.New(db).Check(ctx); {
+	case errors.As(err, &refused):
+		d.problem(check, "Open the file with "+refused.Modernc+" (modernc.org/sqlite), or "+refused.Mattn+" (mattn/go-sqlite3).", "the service's %s", refused.Problem)
+	case err != nil:
+		d.failed(check, err)
+	default:
+		d.ok(check, "the service's wait for one another")
+	}
+}
+
+// sqlitePlace looks for a network file system, on which locks do not do what they say.
+func (d *doctor) sqlitePlace(path string) {
+	const check = "place"
+	name, remote := remoteFileSystem(path)
+	if remote {
+		d.problem(check, "Move the file to a local disk: SQLite's locks and its shared memory do not work over a network, and the file will be damaged.",
+			"%s is on a network file system (%s)", path, name)
+		return
+	}
+	d.ok(check, "not on a network file system that is known here")
 }
 
 func (d *doctor) sqliteSpace(path string, size, free int64) {
 	const check = "bloat"
 	wal := fileSize(path + "-wal")
 	found := false
-	if free > freeBytes && float64(free) > freeShare*float64(size) {
+	if free > d.limits.freeBytes && float64(free) > freeShare*float64(size) {
 		found = true
 		d.warn(check, "It is used again by itself. VACUUM gives it back, and stops all writers while it runs.", "%s of %s are free", bytesText(free), bytesText(size))
 	}
-	if wal > largeWAL {
+	if wal > d.limits.walBytes {
 		found = true
 		d.warn(check, "A reader that never ends keeps it from being emptied: look for a transaction or rows that nobody closes.",
 			"the write-ahead log has %s", bytesText(wal))

@@ -51,7 +51,7 @@ func TestConformance(t *testing.T) {
 				url := migrated(t)
 				direct, err := pgx.ParseConfig(url)
 				require.NoError(t, err)
-				pool, err := pgxpool.NewWithConfig(t.Context(), startPooler(t, url).config(t, pgx.QueryExecModeExec))
+				pool, err := pgxpool.NewWithConfig(t.Context(), pgtest.StartPooler(t, url).Config(t, pgx.QueryExecModeExec))
 				require.NoError(t, err)
 				t.Cleanup(pool.Close)
 				return &pgxDatabase{pool, postgres.Config{ListenConn: direct}}

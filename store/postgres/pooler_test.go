@@ -2,191 +2,28 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"io"
-	"net"
-	"sync"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/internal/pgtest"
 	"github.com/outhook/webhook/store/postgres"
+	"github.com/outhook/webhook/webhooktest"
 )
-
-// pooler is a proxy that gives a client a server connection for one transaction
-// at a time, and another one for the next, as PgBouncer does in transaction mode.
-// It refuses any start-up parameter that would be state of a session.
-type pooler struct {
-	url      string
-	listener net.Listener
-
-	mu   sync.Mutex // protects idle
-	idle []*pgconn.HijackedConn
-}
-
-func startPooler(t testing.TB, url string) *pooler {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	p := &pooler{url: url, listener: listener}
-	ctx, cancel := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	clients.Go(func() {
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			clients.Go(func() {
-				defer c.Close()
-				defer context.AfterFunc(ctx, func() { _ = c.Close() })()
-				_ = p.serve(ctx, c) // the client sees what goes wrong
-			})
-		}
-	})
-	t.Cleanup(func() {
-		cancel()
-		_ = listener.Close()
-		clients.Wait()
-		for _, s := range p.idle {
-			_ = s.Conn.Close()
-		}
-	})
-	return p
-}
-
-// config returns a pool's configuration that leads through the pooler.
-func (p *pooler) config(t testing.TB, mode pgx.QueryExecMode) *pgxpool.Config {
-	t.Helper()
-	config, err := pgxpool.ParseConfig(p.url)
-	require.NoError(t, err)
-	address := p.listener.Addr().(*net.TCPAddr)
-	config.ConnConfig.Host, config.ConnConfig.Port = address.IP.String(), uint16(address.Port)
-	config.ConnConfig.Fallbacks = nil
-	config.ConnConfig.TLSConfig = nil
-	config.ConnConfig.DefaultQueryExecMode = mode
-	config.MaxConns = 12
-	return config
-}
-
-func (p *pooler) serve(ctx context.Context, c net.Conn) error {
-	client := pgproto3.NewBackend(c, c)
-	startup, err := client.ReceiveStartupMessage()
-	if err != nil {
-		return err
-	}
-	message, ok := startup.(*pgproto3.StartupMessage)
-	if !ok {
-		return errors.New("no start-up message")
-	}
-	for name := range message.Parameters {
-		if name != "user" && name != "database" && name != "client_encoding" {
-			client.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "08P01", Message: "unsupported startup parameter: " + name})
-			return client.Flush()
-		}
-	}
-	client.Send(&pgproto3.AuthenticationOk{})
-	client.Send(&pgproto3.ParameterStatus{Name: "standard_conforming_strings", Value: "on"})
-	client.Send(&pgproto3.ParameterStatus{Name: "client_encoding", Value: "UTF8"})
-	client.Send(&pgproto3.BackendKeyData{SecretKey: []byte{0, 0, 0, 0}})
-	client.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
-	if err := client.Flush(); err != nil {
-		return err
-	}
-
-	var server *pgconn.HijackedConn
-	defer func() {
-		if server != nil {
-			_ = server.Conn.Close() // in mid-transaction: nobody else may have it
-		}
-	}()
-	for {
-		request, err := client.Receive()
-		if err != nil {
-			return err
-		}
-		if _, ok := request.(*pgproto3.Terminate); ok {
-			return nil
-		}
-		if server == nil {
-			if server, err = p.take(ctx); err != nil {
-				return err
-			}
-		}
-		server.Frontend.Send(request)
-		switch request.(type) {
-		case *pgproto3.Sync, *pgproto3.Query:
-		default:
-			continue
-		}
-		if err := server.Frontend.Flush(); err != nil {
-			return err
-		}
-		status, err := relay(server.Frontend, client)
-		if err != nil {
-			return err
-		}
-		if status == 'I' {
-			p.give(server)
-			server = nil
-		}
-	}
-}
-
-// relay passes on what the server says, up to and with its being ready.
-func relay(server *pgproto3.Frontend, client *pgproto3.Backend) (status byte, err error) {
-	for {
-		message, err := server.Receive()
-		if err != nil {
-			return 0, err
-		}
-		client.Send(message)
-		ready, ok := message.(*pgproto3.ReadyForQuery)
-		// Receive reuses its messages, so each goes out before the next.
-		if err := client.Flush(); err != nil {
-			return 0, err
-		}
-		if ok {
-			return ready.TxStatus, nil
-		}
-	}
-}
-
-// take gives out the connection that has been idle for longest, so that no
-// client gets the same one twice in a row; with fewer than three it makes more.
-func (p *pooler) take(ctx context.Context) (*pgconn.HijackedConn, error) {
-	p.mu.Lock()
-	if len(p.idle) >= 3 {
-		s := p.idle[0]
-		p.idle = p.idle[1:]
-		p.mu.Unlock()
-		return s, nil
-	}
-	p.mu.Unlock()
-	c, err := pgconn.Connect(ctx, p.url)
-	if err != nil {
-		return nil, err
-	}
-	return c.Hijack()
-}
-
-func (p *pooler) give(s *pgconn.HijackedConn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.idle = append(p.idle, s)
-}
 
 func TestThePoolerOfTheseTestsKeepsNoSession(t *testing.T) {
 	t.Parallel()
-	p := startPooler(t, pgtest.New(t))
+	p := pgtest.StartPooler(t, pgtest.New(t))
 
-	config := p.config(t, pgx.QueryExecModeCacheStatement)
+	config := p.Config(t, pgx.QueryExecModeCacheStatement)
 	c, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
 	require.NoError(t, err)
 	defer c.Close(t.Context())
@@ -206,7 +43,7 @@ func TestThePoolerOfTheseTestsKeepsNoSession(t *testing.T) {
 
 func TestMigratingThroughATransactionPooler(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.NewWithConfig(t.Context(), startPooler(t, pgtest.New(t)).config(t, pgx.QueryExecModeExec))
+	pool, err := pgxpool.NewWithConfig(t.Context(), pgtest.StartPooler(t, pgtest.New(t)).Config(t, pgx.QueryExecModeExec))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	store := postgres.New(pool)
@@ -218,11 +55,68 @@ func TestMigratingThroughATransactionPooler(t *testing.T) {
 
 func TestListeningThroughATransactionPoolerFailsInsteadOfHearingNothing(t *testing.T) {
 	t.Parallel()
-	pool, err := pgxpool.NewWithConfig(t.Context(), startPooler(t, pgtest.New(t)).config(t, pgx.QueryExecModeExec))
+	pool, err := pgxpool.NewWithConfig(t.Context(), pgtest.StartPooler(t, pgtest.New(t)).Config(t, pgx.QueryExecModeExec))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 
 	err = postgres.New(pool).Listen(t.Context(), func() { t.Error("it is not ready") }, func(webhook.Signal) {})
 
 	require.ErrorContains(t, err, "Config.ListenConn")
+}
+
+// Field report B08: everything from migrating to delivering, with nothing but a pooler
+// between.
+func TestB08ADispatcherRunsThroughATransactionPooler(t *testing.T) {
+	t.Parallel()
+	const events = 60
+	pool, err := pgxpool.NewWithConfig(t.Context(), pgtest.StartPooler(t, pgtest.New(t)).Config(t, pgx.QueryExecModeExec))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	store := postgres.New(pool)
+	require.NoError(t, store.Migrate(t.Context()))
+	transport, err := webhook.NewTransport(webhook.TransportConfig{
+		Allow: []webhook.AllowRule{{
+			Prefix: netip.MustParsePrefix("127.0.0.1/32"), Ports: []webhook.PortRange{{From: 1024, To: 65535}},
+		}},
+		AllowHTTP: true,
+	})
+	require.NoError(t, err)
+	t.Cleanup(transport.CloseIdleConnections)
+	hooks, err := webhook.New(store, webhook.Config{Secrets: webhook.NewKeyring(webhook.NewKey("test")), Transport: transport})
+	require.NoError(t, err)
+	t.Cleanup(hooks.Close)
+	receiver := webhooktest.NewReceiver(t)
+	receiver.Respond(webhooktest.Status(500), webhooktest.Status(204))
+	_, err = hooks.Endpoints().Create(t.Context(), webhook.EndpointParams{
+		Tenant: "acme", URL: receiver.URL, Types: []string{"*"}, Ordering: webhook.OrderingPerResource,
+	})
+	require.NoError(t, err)
+	d, err := hooks.NewDispatcher(webhook.DispatcherConfig{Retry: webhook.RetrySchedule{Delays: []time.Duration{time.Millisecond, time.Millisecond}}})
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-ended)
+	})
+
+	for i := range events {
+		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			_, err := hooks.Enqueue(t.Context(), tx, webhook.Event{
+				Tenant: "acme", Type: "order.paid", ResourceID: fmt.Sprint("o_", i%3), IdempotencyKey: fmt.Sprint(i), Payload: []byte(`{}`),
+			})
+			return err
+		}))
+	}
+
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		page, err := hooks.Deliveries().List(t.Context(), webhook.DeliveryQuery{Scope: webhook.AllTenants(), State: webhook.StateDelivered, Limit: events})
+		require.NoError(c, err)
+		require.Len(c, page.Deliveries, events)
+	}, time.Minute, 50*time.Millisecond)
+	health := d.Health()
+	require.NoError(t, health.Err())
+	assert.False(t, health.Listening, "notifications do not come through it: everything was found by polling")
+	assert.Len(t, receiver.Requests(), events+1, "one failed and was sent again")
 }
