@@ -24,6 +24,7 @@ var (
 // Hooks is what the handlers work on. Every [webhook.Hooks] is one, whatever the
 // host's transaction type.
 type Hooks interface {
+	// These are the methods of [webhook.Hooks] of the same names.
 	Backend() webhook.Backend
 	Deliveries() *webhook.Deliveries
 	Endpoints() *webhook.Endpoints

@@ -17,6 +17,7 @@ import (
 
 // TestingT is what this package needs of *testing.T.
 type TestingT interface {
+	// These are the methods of [testing.TB] of the same names.
 	Helper()
 	Errorf(format string, args ...any)
 	FailNow()
