@@ -61,6 +61,53 @@ func TestNoStatementsCostGrowsWithBacklogOrHistory(t *testing.T) {
 	}
 }
 
+// Field report B33: the cost of a claim grew with all that had ever been delivered. What
+// it reads is counted in pages, which do not depend on how busy the machine is; the long
+// run has a million and looks at the time as well.
+func TestB33TheCostOfAClaimDoesNotGrowWithWhatWasDelivered(t *testing.T) {
+	t.Parallel()
+	const rounds = 20
+	finished := 20_000
+	isLong := os.Getenv("WEBHOOK_LONG") != ""
+	if isLong {
+		finished = 1_000_000
+	}
+	claims := func(finished int) (pages int, took time.Duration) {
+		pool, plans := explainingPool(t, migrated(t))
+		store := postgres.New(pool)
+		fill(t, pool, store, history{endpoints: 20, finished: finished, due: 10 * rounds * 20})
+		exec(t, pool, "VACUUM ANALYZE")
+		ids := endpointIDs(t, pool)[1:]
+		now, err := store.Now(t.Context())
+		require.NoError(t, err)
+		for range rounds {
+			plans.take()
+			began := time.Now()
+			claimed, err := store.Claim(t.Context(), webhook.ClaimParams{
+				Now: now, LeaseUntil: now.Add(time.Minute), Token: uuid.New(),
+				Requests: []webhook.ClaimRequest{{EndpointID: ids[0], Limit: 5}, {EndpointID: ids[1], Limit: 5}},
+			})
+			took += time.Since(began)
+			require.NoError(t, err)
+			require.Len(t, claimed, 10)
+			for _, p := range plans.take() {
+				pages += p.Root.Hit + p.Root.Read
+			}
+		}
+		return pages, took
+	}
+
+	without, quick := claims(0)
+	beside, took := claims(finished)
+
+	t.Logf("%d claims: %d pages in %v without history, %d in %v beside %d delivered", rounds, without, quick, beside, took, finished)
+	require.Positive(t, without)
+	assert.LessOrEqual(t, beside, 2*without)
+	if isLong {
+		assert.Less(t, took, 2*quick+100*time.Millisecond)
+	}
+}
+
 // A queue's tables are empty at times. Plans that are right for that are wrong a
 // moment later, and PostgreSQL keeps the plans of prepared statements.
 func TestPlansMadeForEmptyTablesAreNotKept(t *testing.T) {
@@ -506,6 +553,7 @@ func explainingPool(t *testing.T, url string) (*pgxpool.Pool, *planLog) {
 			SET auto_explain.log_min_duration = 0;
 			SET auto_explain.log_analyze = on;
 			SET auto_explain.log_timing = off;
+			SET auto_explain.log_buffers = on;
 			SET auto_explain.log_format = json;
 			SET client_min_messages = log`)
 		return err
@@ -528,6 +576,8 @@ type planNode struct {
 	Loops    float64    `json:"Actual Loops"`
 	Time     float64    `json:"Actual Total Time"` // milliseconds; 0 without timing
 	Removed  float64    `json:"Rows Removed by Filter"`
+	Hit      int        `json:"Shared Hit Blocks"` // those of the nodes below included
+	Read     int        `json:"Shared Read Blocks"`
 	Plans    []planNode `json:"Plans"`
 }
 
