@@ -24,6 +24,8 @@ type Invoice struct {
 	Paid bool
 }
 
+// region: gorm-pay
+
 // sqlTx returns the transaction that a GORM session runs in: what Enqueue wants.
 func sqlTx(tx *gorm.DB) (*sql.Tx, error) {
 	pool := tx.Statement.ConnPool
@@ -57,6 +59,8 @@ func pay(ctx context.Context, db *gorm.DB, hooks *webhook.Hooks[*sql.Tx], id str
 		return check()
 	})
 }
+
+// end region
 
 func Example() {
 	ctx := context.Background()

@@ -2,15 +2,20 @@ package guides_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	atlas "ariga.io/atlas/sql/migrate"
+	"ariga.io/atlas/sql/sqltool"
 	"github.com/golang-migrate/migrate/v4"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	_ "github.com/golang-migrate/migrate/v4/source/file"
@@ -164,6 +169,61 @@ func write(t *testing.T, db *sql.DB, dir string, step, from, to int) {
 		name := filepath.Join(dir, fmt.Sprintf("%06d_webhook.%s.sql", step, suffix))
 		require.NoError(t, os.WriteFile(name, out.Bytes(), 0o600))
 	}
+}
+
+// revisions is where Atlas keeps what it has run; its command has a table for that.
+type revisions map[string]*atlas.Revision
+
+func (r revisions) Ident() *atlas.TableIdent { return &atlas.TableIdent{Name: "revisions"} }
+
+func (r revisions) ReadRevisions(context.Context) ([]*atlas.Revision, error) {
+	list := slices.Collect(maps.Values(r))
+	slices.SortFunc(list, func(a, b *atlas.Revision) int { return cmp.Compare(a.Version, b.Version) })
+	return list, nil
+}
+
+func (r revisions) ReadRevision(_ context.Context, version string) (*atlas.Revision, error) {
+	if found, ok := r[version]; ok {
+		return found, nil
+	}
+	return nil, atlas.ErrRevisionNotExist
+}
+
+func (r revisions) WriteRevision(_ context.Context, revision *atlas.Revision) error {
+	r[revision.Version] = revision
+	return nil
+}
+
+func (r revisions) DeleteRevision(_ context.Context, version string) error {
+	delete(r, version)
+	return nil
+}
+
+func TestAtlasRunsExportedSQL(t *testing.T) {
+	t.Parallel()
+	_, db := withInvoices(t)
+	store := postgres.NewSQL(db)
+	dir, done := t.TempDir(), make(revisions)
+	hash := func() { // as "atlas migrate hash" does
+		files, err := sqltool.NewGolangMigrateDir(dir)
+		require.NoError(t, err)
+		sum, err := files.Checksum()
+		require.NoError(t, err)
+		require.NoError(t, atlas.WriteSumFile(files, sum))
+	}
+	write(t, db, dir, 1, 0, 1)
+	hash()
+	require.NoError(t, guides.ApplyWithAtlas(t.Context(), db, dir, done))
+	require.ErrorIs(t, store.CheckSchema(t.Context()), webhook.ErrSchemaOutdated)
+	write(t, db, dir, 2, 1, store.LatestVersion())
+	hash()
+
+	require.NoError(t, guides.ApplyWithAtlas(t.Context(), db, dir, done))
+
+	require.NoError(t, store.CheckSchema(t.Context()))
+	require.NoError(t, store.Migrate(t.Context()), "there is nothing left to do")
+	require.NoError(t, guides.ApplyWithAtlas(t.Context(), db, dir, done), "nor for Atlas")
+	assert.Len(t, done, 2)
 }
 
 func TestGolangMigrateRunsExportedSQL(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"github.com/outhook/webhook/webhooktest"
 )
 
+// region: harness
+
 // memory is the in-memory store as a database of the suite.
 type memory struct{ store *webhooktest.Store }
 
@@ -28,3 +30,5 @@ func TestTheInMemoryStoreConforms(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness[*webhooktest.Tx]{Open: openMemory, Notifications: true})
 }
+
+// end region
