@@ -18,7 +18,7 @@ import (
 
 // WebhookMigration lets goose bring the library's tables to the version of this release,
 // as the step with the given number. Its way back leads to the version before, so write
-// down both numbers: they are in the release notes.
+// down both numbers: LatestVersion of the store in the old release and in the new one.
 func WebhookMigration(step int64, db *sql.DB, before, after int) *goose.Migration {
 	store := postgres.NewSQL(db)
 	to := func(version int) *goose.GoFunc {
