@@ -97,9 +97,9 @@ func NewReceiver(secret string, keep func(order string, version int64, status st
 	newest := make(map[string]int64) // a database's table, in earnest
 	handle := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
-			Order   string
-			Version int64
-			Status  string
+			Order   string `json:"order"`
+			Version int64  `json:"version"`
+			Status  string `json:"status"`
 		}
 		if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 			http.Error(w, "not JSON", http.StatusBadRequest)
