@@ -55,14 +55,17 @@ func (s *Scheduler) judge(now time.Time, n int64, e *endpoint, f *Flight, r Resu
 	return change
 }
 
+// maxThrottles bounds the doublings of the time for which a 429 holds back.
+const maxThrottles = 10
+
 // throttle holds an endpoint back after a 429: for as long as it asked, which
 // is a lower bound, or for longer each time where it did not say.
 func (s *Scheduler) throttle(n int64, e *endpoint, after time.Duration) {
 	hold := after
 	if hold <= 0 {
-		hold = s.cfg.ThrottleFor << min(e.throttles, 10)
+		hold = s.cfg.ThrottleFor << e.throttles
 	}
-	e.throttles++
+	e.throttles = min(e.throttles+1, maxThrottles)
 	hold = min(hold, s.cfg.ThrottleMax)
 	// Up to a tenth more, so that endpoints told the same do not return at once.
 	hold += time.Duration(0.1 * s.cfg.Rand() * float64(hold))

@@ -38,7 +38,7 @@ func (s *Scheduler) Plan(now time.Time, limit int, into []Grant) []Grant {
 			continue
 		}
 		if !granted {
-			e.planned, e.grantIdx = s.plan, len(into)
+			e.planned, e.grantIdx = s.plan, int32(len(into))
 			into = append(into, Grant{Endpoint: e.spec.ID})
 			s.grants++
 		}
