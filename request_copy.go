@@ -18,7 +18,7 @@ type RequestCopy struct {
 	// endpoint's own headers, which are the present ones, are replaced by "…".
 	Header http.Header
 	// Body is the event's payload, in an envelope if the endpoint has its payloads in one
-	// now. Do not change it.
+	// now. [Config.Redaction] may leave some of the payload out. Do not change it.
 	Body []byte
 	// Signed is false where no secret that was in use then is stored any more. The
 	// signature is then missing; where only some of them are gone, so are theirs.
@@ -34,17 +34,15 @@ func (r RequestCopy) LogValue() slog.Value {
 }
 
 // Request puts the request of an attempt together again. An attempt whose endpoint is
-// deleted gives ErrNotFound, and one whose event is no longer stored ErrEventGone; a payload that cannot be read from
-// the [PayloadStore] gives ErrPayloadMissing, ErrPayloadDamaged or ErrPayloadUnreachable.
+// deleted gives ErrNotFound, and one whose event is no longer stored ErrEventGone, but
+// for tests, which have none; a payload that cannot be read from the [PayloadStore]
+// gives ErrPayloadMissing, ErrPayloadDamaged or ErrPayloadUnreachable.
 func (s *Deliveries) Request(ctx context.Context, scope Scope, a Attempt) (RequestCopy, error) {
 	d, err := s.Get(ctx, scope, a.DeliveryID)
 	if err != nil {
 		return RequestCopy{}, err
 	}
-	event, err := s.core.backend.GetEvent(ctx, scope, d.EventID)
-	if errors.Is(err, ErrNotFound) {
-		err = ErrEventGone
-	}
+	event, err := s.eventOf(ctx, scope, &d)
 	if err != nil {
 		return RequestCopy{}, fmt.Errorf("get event %s: %w", d.EventID, err)
 	}
@@ -80,7 +78,36 @@ func (s *Deliveries) Request(ctx context.Context, scope Scope, a Attempt) (Reque
 	if err != nil {
 		return RequestCopy{}, err
 	}
+	r.Body = s.core.shownBody(t, claimed, parts.body)
 	return r, nil
+}
+
+// shownBody is a body with no more of the payload than the host wants shown.
+func (c *core) shownBody(t *target, claimed *Claimed, body []byte) []byte {
+	if c.redaction.Payload == nil {
+		return body
+	}
+	event := EventStatus{EventRecord: claimed.Event}
+	c.redactPayload(&event)
+	shown := *claimed
+	shown.Event = event.EventRecord
+	body, _, err := bodyOf(t, &shown)
+	if err != nil { // what is left fits into no envelope
+		return event.Payload
+	}
+	return body
+}
+
+// eventOf is the event of a delivery, or ErrEventGone.
+func (s *Deliveries) eventOf(ctx context.Context, scope Scope, d *Delivery) (EventStatus, error) {
+	if d.Run == TestRun {
+		return EventStatus{EventRecord: testEvent(d.EventID, d.Tenant, d.EventType, d.CreatedAt)}, nil
+	}
+	event, err := s.core.backend.GetEvent(ctx, scope, d.EventID)
+	if errors.Is(err, ErrNotFound) {
+		err = ErrEventGone
+	}
+	return event, err
 }
 
 // keepSecretsOf leaves a record those secrets that there were at the time of an attempt.

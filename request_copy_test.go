@@ -42,6 +42,7 @@ func TestTheRequestOfAnAttemptIsPutTogetherAgainAsItWasSent(t *testing.T) {
 		assert.Equal(t, http.MethodPost, r.Method)
 		assert.Equal(t, endpoint.URL, r.URL)
 		assert.True(t, r.Signed)
+		assert.Equal(t, string(got[i].Body), string(r.Body))
 		sent := got[i].Header.Clone()
 		assert.Len(t, strings.Fields(sent.Get("Webhook-Signature")), 2, "one for each secret")
 		sent.Set("X-Api-Key", "…")
@@ -68,4 +69,21 @@ func TestTheRequestOfAnAttemptIsPutTogetherAgainAsItWasSent(t *testing.T) {
 	require.NoError(t, h.hooks.Endpoints().Delete(t.Context(), acme, endpoint.ID))
 	_, err = h.hooks.Deliveries().Request(t.Context(), acme, attempts[0])
 	require.ErrorIs(t, err, webhook.ErrNotFound)
+}
+
+func TestTheRequestShowsNoMoreOfAPayloadThanTheEventDoes(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, func(c *webhook.Config) {
+		c.Redaction.Payload = func(webhook.EventRecord) []byte { return []byte(`{"card":"…"}`) }
+	})
+	receiver := webhooktest.NewReceiver(t)
+	h.endpoint(receiver.URL)
+	h.dispatch(webhook.DispatcherConfig{Retry: noRetry()})
+	run := h.runsOf(h.enqueue(paid(`{"card":"4111111111111111"}`)), 1)[0]
+	attempts, err := h.hooks.Deliveries().Attempts(t.Context(), acme, run.ID)
+	require.NoError(t, err)
+	r, err := h.hooks.Deliveries().Request(t.Context(), acme, attempts[0])
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"card":"…"}`, string(r.Body))
+	assert.Equal(t, receiver.Requests()[0].Header.Get("Webhook-Signature"), r.Header.Get("Webhook-Signature"), "the signature is of what was sent")
 }

@@ -53,6 +53,11 @@ func TestATestIsARealSignedRequestThatSaysSoAndIsInTheLog(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, logged, 1)
 		assert.Equal(t, a.Status, logged[0].Status)
+		r, err := h.hooks.Deliveries().Request(t.Context(), acme, logged[0])
+		require.NoError(t, err)
+		assert.Equal(t, string(got[i].Body), string(r.Body), "what was sent can be looked at")
+		assert.Equal(t, got[i].Header.Get("Webhook-Signature"), r.Header.Get("Webhook-Signature"))
+		assert.Equal(t, "true", r.Header.Get("Webhook-Test"))
 		_, err = h.hooks.Deliveries().RetryNow(t.Context(), acme, d.ID)
 		require.Error(t, err, "a test is not replayed")
 	}

@@ -1,7 +1,13 @@
 package admin
 
 import (
+	"encoding/base64"
+	"errors"
+	"math"
 	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -27,6 +33,11 @@ func deliveryRoutes() []route {
 		}},
 		{method: http.MethodGet, pattern: one, serve: getDelivery, op: &operation{
 			id: "getDelivery", tag: "deliveries", summary: "A delivery with its attempts.", status: 200, response: deliveryShape{},
+		}},
+		{method: http.MethodGet, pattern: one + "/request", serve: getRequest, op: &operation{
+			id: "getDeliveryRequest", tag: "deliveries", summary: "The request of an attempt as it was sent, with its signature, put together again from the log.",
+			params: []param{{name: "attempt", kind: numberParam, doc: "The attempt's number; as a rule the latest one."}},
+			status: 200, response: sentRequestShape{}, problems: []int{409},
 		}},
 		{method: http.MethodPost, pattern: one + "/retry", mutates: true, limited: true, serve: retryDelivery, op: &operation{
 			id: "retryDelivery", tag: "deliveries", summary: "Send a delivery again: a pending one now, a finished one in a new run. The answer is the delivery that will be sent.",
@@ -131,6 +142,70 @@ func (v *visit) deliveryWithAttempts(id uuid.UUID) (deliveryShape, error) {
 		shape.Attempts = append(shape.Attempts, v.attempt(a))
 	}
 	return shape, nil
+}
+
+// sentRequestShape is a request as it was sent. (A name that ended in Request would be
+// that of a body to be read.)
+type sentRequestShape struct {
+	Attempt      int           `json:"attempt" doc:"The attempt's number."`
+	Method       string        `json:"method"`
+	URL          string        `json:"url" doc:"The endpoint's present one. Operators see the names of its parameters alone."`
+	Headers      []headerShape `json:"headers" doc:"In the order of their names. The values of the endpoint's own headers are …; what authorises us to the receiver is left out."`
+	Signed       bool          `json:"signed" doc:"False when no secret that signed it is stored any more: then the signature is left out."`
+	Body         string        `json:"body" doc:"What was sent, and signed, unless the host keeps some of it from being shown."`
+	BodyEncoding string        `json:"body_encoding,omitempty" doc:"base64 for a body that is no text."`
+}
+
+// headerShape is a line of a request's header.
+type headerShape struct {
+	Name  string `json:"name" doc:"In small letters."`
+	Value string `json:"value"`
+}
+
+func getRequest(v *visit) error {
+	id, err := v.id("delivery_id")
+	if err != nil {
+		return err
+	}
+	number, err := v.queryNumber("attempt", 0, math.MaxInt32)
+	if err != nil {
+		return err
+	}
+	attempts, err := v.view.Attempts(v.ctx(), id)
+	if err != nil {
+		return err
+	}
+	if number > 0 {
+		attempts = slices.DeleteFunc(attempts, func(a webhook.Attempt) bool { return a.Number != number })
+	}
+	if len(attempts) == 0 {
+		return errNotFound
+	}
+	latest := attempts[len(attempts)-1]
+	r, err := v.view.Request(v.ctx(), latest)
+	if errors.Is(err, webhook.ErrSecretUnreadable) {
+		return problem{Status: http.StatusConflict, Code: "secret_unreadable", Detail: "The endpoint's secret cannot be read, so that the signature cannot be shown."}
+	}
+	if err != nil {
+		return err
+	}
+	shape := sentRequestShape{Attempt: latest.Number, Method: r.Method, URL: v.url(r.URL), Headers: headersOf(r.Header), Signed: r.Signed, Body: string(r.Body)}
+	if !utf8.Valid(r.Body) {
+		shape.Body, shape.BodyEncoding = base64.StdEncoding.EncodeToString(r.Body), "base64"
+	}
+	return v.writeJSON(http.StatusOK, shape)
+}
+
+// headersOf are the lines of a header in the order of their names.
+func headersOf(header http.Header) []headerShape {
+	list := []headerShape{}
+	for name, values := range header {
+		for _, value := range values {
+			list = append(list, headerShape{Name: strings.ToLower(name), Value: value})
+		}
+	}
+	slices.SortFunc(list, func(a, b headerShape) int { return strings.Compare(a.Name, b.Name) })
+	return list
 }
 
 func retryDelivery(v *visit) error { return v.withDelivery(v.retryDelivery) }

@@ -534,3 +534,60 @@ func TestAPayloadThatCannotBeReadIsToldAndNeverACrash(t *testing.T) {
 		assert.Contains(t, page.Body, c.page)
 	}
 }
+
+// What the receiver got can be checked by hand: the headers, the signature, the bytes.
+func TestARequestCanBeLookedAtAsItWasSent(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	acme := w.populate("acme")
+	target := "/api/deliveries/" + acme.delivery.String() + "/request"
+	got := w.ask(w.portal, "acme", "GET", target, nil)
+	require.Equal(t, http.StatusOK, got.Status, got.Body)
+	r := got.object()
+	header := http.Header{}
+	for _, h := range r["headers"].([]any) {
+		line := h.(map[string]any)
+		header.Add(line["name"].(string), line["value"].(string))
+	}
+	assert.Equal(t, acme.event.String(), header.Get("webhook-id"))
+	assert.NotEmpty(t, header.Get("webhook-signature"))
+	assert.Equal(t, "…", header.Get("x-api-key"))
+	assert.Equal(t, secretPayload, r["body"])
+	assert.InDelta(t, 1, r["attempt"], 0)
+	assert.Equal(t, true, r["signed"])
+	assert.NotContains(t, got.Body, "hunter2")
+	assert.NotContains(t, got.Body, "whsec_")
+	assert.NotContains(t, w.ask(w.ops, "ops", "GET", target, nil).Body, "t0ken", "operators see no credentials in URLs")
+	assert.Equal(t, got.Body, w.ask(w.portal, "acme", "GET", target+"?attempt=1", nil).Body)
+
+	assert.Equal(t, http.StatusNotFound, w.ask(w.portal, "acme", "GET", target+"?attempt=2", nil).Status)
+	assert.Equal(t, http.StatusBadRequest, w.ask(w.portal, "acme", "GET", target+"?attempt=0", nil).Status)
+	foreign := w.ask(w.portal, "globex", "GET", target, nil)
+	assert.Equal(t, http.StatusNotFound, foreign.Status)
+	assert.Equal(t, w.ask(w.portal, "globex", "GET", "/api/deliveries/"+unknown()+"/request", nil).Body, foreign.Body)
+	require.NoError(t, w.hooks.Endpoints().Delete(t.Context(), webhook.AllTenants(), acme.endpoint))
+	assert.Equal(t, http.StatusNotFound, w.ask(w.portal, "acme", "GET", target, nil).Status, "of an endpoint that is deleted")
+}
+
+// A test has no event, and can be looked at all the same.
+func TestTheRequestOfATestCanBeLookedAt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint("acme")
+	stop := w.dispatch()
+	var a webhook.Attempt
+	require.Eventually(t, func() bool {
+		var err error
+		a, err = w.hooks.Endpoints().SendTest(t.Context(), webhook.TenantScope("acme"), e.ID, "invoice.paid")
+		return !errors.Is(err, webhook.ErrNoDispatcher)
+	}, 20*time.Second, 5*time.Millisecond)
+	stop()
+	got := w.ask(w.portal, "acme", "GET", "/api/deliveries/"+a.DeliveryID.String()+"/request", nil)
+	require.Equal(t, http.StatusOK, got.Status, got.Body)
+	assert.JSONEq(t, `{"test":true,"type":"invoice.paid"}`, got.object()["body"].(string))
+	page := w.ask(w.portal, "acme", "GET", "/deliveries/"+a.DeliveryID.String(), nil)
+	require.Equal(t, http.StatusOK, page.Status)
+	assert.Contains(t, page.Body, "webhook-signature")
+	assert.Contains(t, page.Body, "&#34;test&#34;: true")
+	assert.NotContains(t, page.Body, "/events/"+a.EventID.String(), "there is no such event")
+}

@@ -61,16 +61,15 @@ type requestView struct {
 	Number  int
 	Method  string
 	URL     string
-	Headers []headerLine
+	Headers []headerShape
 	Signed  bool
 	Masked  bool // some headers are the endpoint's own
 }
 
-type headerLine struct{ Name, Value string }
-
 // payloadView is the payload of an event as a page shows it.
 type payloadView struct {
 	EventID     uuid.UUID
+	Test        bool // that of a test, which has no event to download it from
 	ContentType string
 	Size        int
 	Text        string
@@ -114,7 +113,7 @@ func deliveryPage(v *visit) error {
 	if data.Payload, err = v.payloadOf(d.EventID); err != nil {
 		return err
 	}
-	if data.Request, err = v.requestOf(attempts); err != nil {
+	if err := v.addRequest(&data, attempts); err != nil {
 		return err
 	}
 	list, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{EventID: d.EventID, Limit: 21})
@@ -301,31 +300,29 @@ func cutText(b []byte) []byte {
 	return b[:min(len(b), 4<<10)]
 }
 
-// requestOf is the request of the latest attempt; nil where there is none, or where it
-// can no longer be put together.
-func (v *visit) requestOf(attempts []webhook.Attempt) (*requestView, error) {
+// addRequest adds the request of the latest attempt, unless there is none or it can no
+// longer be put together. A test has no event, and so its payload from there.
+func (v *visit) addRequest(data *deliveryData, attempts []webhook.Attempt) error {
 	if len(attempts) == 0 {
-		return nil, nil
+		return nil
 	}
 	latest := attempts[len(attempts)-1]
 	r, err := v.view.Request(v.ctx(), latest)
 	if errors.Is(err, webhook.ErrNotFound) || errors.Is(err, webhook.ErrEventGone) || errors.Is(err, webhook.ErrSecretUnreadable) ||
 		errors.Is(err, webhook.ErrPayloadMissing) || errors.Is(err, webhook.ErrPayloadDamaged) ||
 		errors.Is(err, webhook.ErrPayloadUnreachable) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	view := &requestView{Number: latest.Number, Method: r.Method, URL: v.url(r.URL), Signed: r.Signed}
-	for name, values := range r.Header {
-		for _, value := range values {
-			view.Masked = view.Masked || value == "…"
-			view.Headers = append(view.Headers, headerLine{strings.ToLower(name), value})
-		}
+	data.Request = &requestView{Number: latest.Number, Method: r.Method, URL: v.url(r.URL), Headers: headersOf(r.Header), Signed: r.Signed}
+	data.Request.Masked = slices.ContainsFunc(data.Request.Headers, func(h headerShape) bool { return h.Value == "…" })
+	if data.Test {
+		data.Payload = payloadViewOf(webhook.EventStatus{EventRecord: webhook.EventRecord{Payload: r.Body}})
+		data.Payload.Test = true
 	}
-	slices.SortFunc(view.Headers, func(a, b headerLine) int { return strings.Compare(a.Name, b.Name) })
-	return view, nil
+	return nil
 }
 
 // eventData is what the page of an event shows.

@@ -164,7 +164,7 @@ type endpointData struct {
 	Tag          tag
 	TypesInWords string
 	Recent       deliveryTable
-	Settings     []headerLine
+	Settings     []namedValue
 	Health       statement
 	Advice       []statement
 	Figures      []figure
@@ -274,11 +274,11 @@ func lastTime(t, now time.Time) string {
 }
 
 // settingsInWords are the settings that are not the defaults.
-func settingsInWords(e webhook.Endpoint) []headerLine {
-	var lines []headerLine
+func settingsInWords(e webhook.Endpoint) []namedValue {
+	var lines []namedValue
 	add := func(name, value string, ok bool) {
 		if ok {
-			lines = append(lines, headerLine{name, value})
+			lines = append(lines, namedValue{name, value})
 		}
 	}
 	add("Timeout", phrase.Span(e.Timeout), e.Timeout > 0)

@@ -31,6 +31,9 @@ type formField struct {
 	Required, Mono bool
 }
 
+// namedValue is something that has a name, such as a setting.
+type namedValue struct{ Name, Value string }
+
 // choice is one of several things to choose from.
 type choice struct {
 	Value, Word, Hint string

@@ -166,7 +166,7 @@ type wizardData struct {
 	Count    string
 	Rematch  string // how many are there only because the patterns match
 	None     bool
-	Hidden   []headerLine // the form's answers, to be posted
+	Hidden   []namedValue // the form's answers, to be posted
 }
 
 // replayWizard asks what to replay, counts it, and offers to begin.
@@ -191,7 +191,7 @@ func replayWizard(v *visit) error {
 			}
 			// What was counted is what is begun, however long somebody looks at it.
 			for name, value := range frozen(query, r) {
-				data.Hidden = append(data.Hidden, headerLine{name, value})
+				data.Hidden = append(data.Hidden, namedValue{name, value})
 			}
 		}
 	}
