@@ -45,6 +45,9 @@ type Endpoint struct {
 	// StateReason says why the state is what it is; empty for a new endpoint.
 	StateReason    string
 	StateChangedAt time.Time
+	// DisabledByOperator is true of a disabled endpoint that its tenant cannot enable;
+	// see [Endpoints.Disable].
+	DisabledByOperator bool
 	// Secrets tells of the signing secrets that are in use, the current one
 	// first, without showing them.
 	Secrets []SecretInfo
@@ -238,8 +241,10 @@ type endpointOptions struct {
 	ShedBacklog  int             `json:"shed_backlog,omitempty"`
 	Retry        EndpointRetry   `json:"retry,omitzero"`
 	TimeoutMS    int64           `json:"timeout_ms,omitempty"`
-	// Pauses are not among the settings; see pause.
-	Pauses []pause `json:"pauses,omitempty"`
+	// Pauses and ByOperator are not among the settings; see pause, and
+	// Endpoint.DisabledByOperator.
+	Pauses     []pause `json:"pauses,omitempty"`
+	ByOperator bool    `json:"by_operator,omitempty"`
 }
 
 // sealedSecret is one entry of the JSON document in EndpointRecord.Secrets.
@@ -284,12 +289,13 @@ func endpointFromRecord(r *EndpointRecord) (Endpoint, error) {
 			Retry:        o.Retry,
 			Timeout:      time.Duration(o.TimeoutMS) * time.Millisecond,
 		},
-		State:          r.State,
-		StateReason:    r.StateReason,
-		StateChangedAt: r.StateChangedAt,
-		Revision:       r.Revision,
-		CreatedAt:      r.CreatedAt,
-		UpdatedAt:      r.UpdatedAt,
+		State:              r.State,
+		StateReason:        r.StateReason,
+		StateChangedAt:     r.StateChangedAt,
+		DisabledByOperator: o.ByOperator,
+		Revision:           r.Revision,
+		CreatedAt:          r.CreatedAt,
+		UpdatedAt:          r.UpdatedAt,
 	}
 	for _, s := range secrets {
 		e.Secrets = append(e.Secrets, SecretInfo{ID: s.ID, Hint: s.Hint, CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt})
@@ -308,7 +314,8 @@ func secretsOf(r *EndpointRecord) ([]sealedSecret, error) {
 // putParams writes the parameters that are not sealed, Tenant apart, into the
 // record.
 func putParams(r *EndpointRecord, p *EndpointParams) error {
-	options, err := json.Marshal(endpointOptions{
+	before := optionsOf(r)
+	o := endpointOptions{
 		Description:  p.Description,
 		Filter:       p.Filter,
 		AdaptiveRate: p.AdaptiveRate,
@@ -321,15 +328,15 @@ func putParams(r *EndpointRecord, p *EndpointParams) error {
 		ShedBacklog:  p.ShedBacklog,
 		Retry:        p.Retry,
 		TimeoutMS:    p.Timeout.Milliseconds(),
-		Pauses:       optionsOf(r).Pauses,
-	})
-	if err != nil {
-		return fmt.Errorf("write options of endpoint %s: %w", r.ID, err)
+		Pauses:       before.Pauses,
+		ByOperator:   before.ByOperator,
+	}
+	if err := putOptions(r, &o); err != nil {
+		return err
 	}
 	r.URL = p.URL
 	r.Ordering = p.Ordering
 	r.Types = slices.Compact(slices.Sorted(slices.Values(p.Types)))
-	r.Options = options
 	return nil
 }
 

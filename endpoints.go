@@ -212,16 +212,40 @@ func (s *Endpoints) Resume(ctx context.Context, scope Scope, id uuid.UUID) (Endp
 // Disable stops sending to an endpoint, an active or a paused one; its unfinished
 // deliveries, and those of events enqueued while it is disabled, become cancelled.
 // The reason is for people: at most 1,024 bytes, and may be empty.
+//
+// In the scope of [AllTenants] it is an operator's doing: then it takes that scope to
+// enable the endpoint too. What a tenant disables, and what is disabled for its
+// failures, the tenant may enable.
 func (s *Endpoints) Disable(ctx context.Context, scope Scope, id uuid.UUID, reason string) (Endpoint, error) {
-	return s.setState(ctx, scope, id, EndpointDisabled, reason)
+	if err := checkText("reason", reason, maxDescriptionBytes); err != nil {
+		return Endpoint{}, err
+	}
+	_, limited := scope.Tenant()
+	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
+		if limited && optionsOf(rec).ByOperator {
+			return nil // the operator's reason stays
+		}
+		if err := putByOperator(rec, !limited); err != nil {
+			return err
+		}
+		return putState(rec, EndpointDisabled, reason)
+	})
 }
 
 // Enable makes a disabled endpoint active again. What was cancelled stays so. A
-// paused endpoint stays paused.
+// paused endpoint stays paused. One that was disabled in the scope of [AllTenants]
+// gives ErrDisabledByOperator in a tenant's.
 func (s *Endpoints) Enable(ctx context.Context, scope Scope, id uuid.UUID) (Endpoint, error) {
+	_, limited := scope.Tenant()
 	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
-		if rec.State != EndpointDisabled {
+		switch {
+		case rec.State != EndpointDisabled:
 			return nil
+		case limited && optionsOf(rec).ByOperator:
+			return fmt.Errorf("enable endpoint %s: %w", id, ErrDisabledByOperator)
+		}
+		if err := putByOperator(rec, false); err != nil {
+			return err
 		}
 		return putState(rec, EndpointActive, "")
 	})
@@ -312,13 +336,13 @@ func rotated(secrets []sealedSecret, next sealedSecret, now time.Time, overlap t
 	return list
 }
 
-// setState moves an endpoint to a state. Out of the disabled one only Enable leads.
+// setState pauses or resumes an endpoint. Out of the disabled state only Enable leads.
 func (s *Endpoints) setState(ctx context.Context, scope Scope, id uuid.UUID, to EndpointState, reason string) (Endpoint, error) {
 	if err := checkText("reason", reason, maxDescriptionBytes); err != nil {
 		return Endpoint{}, err
 	}
 	return s.change(ctx, scope, id, 0, func(_ context.Context, rec *EndpointRecord, _ *private) error {
-		if rec.State == EndpointDisabled && to != EndpointDisabled {
+		if rec.State == EndpointDisabled {
 			return fmt.Errorf("make endpoint %s %s: %w", id, to, ErrEndpointDisabled)
 		}
 		return putState(rec, to, reason)
@@ -343,6 +367,17 @@ func putState(rec *EndpointRecord, to EndpointState, reason string) error {
 func putPause(rec *EndpointRecord, p pause) error {
 	o := optionsOf(rec)
 	o.Pauses = withPause(o.Pauses, p)
+	return putOptions(rec, &o)
+}
+
+// putByOperator remembers whether it takes an operator to enable an endpoint.
+func putByOperator(rec *EndpointRecord, by bool) error {
+	o := optionsOf(rec)
+	o.ByOperator = by
+	return putOptions(rec, &o)
+}
+
+func putOptions(rec *EndpointRecord, o *endpointOptions) error {
 	options, err := json.Marshal(o)
 	if err != nil {
 		return fmt.Errorf("write options of endpoint %s: %w", rec.ID, err)

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -68,6 +69,45 @@ func TestAForeignEndpointIsNotFound(t *testing.T) {
 	_, err = s.RotateSecret(t.Context(), foreign, made.ID, webhook.RotateOptions{})
 	require.ErrorIs(t, err, webhook.ErrNotFound)
 	require.ErrorIs(t, s.Delete(t.Context(), foreign, made.ID), webhook.ErrNotFound)
+}
+
+// What is disabled over a tenant's head holds against the tenant; what failed too long,
+// or what the tenant disabled itself, does not.
+func TestATenantDoesNotEnableWhatAnOperatorDisabled(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	s := h.hooks.Endpoints()
+	id, tenant, operator := h.endpoint(inbox).ID, webhook.TenantScope("acme"), webhook.AllTenants()
+	do := func(act func(context.Context, webhook.Scope, uuid.UUID, string) (webhook.Endpoint, error), scope webhook.Scope, reason string) webhook.Endpoint {
+		t.Helper()
+		e, err := act(t.Context(), scope, id, reason)
+		require.NoError(t, err)
+		return e
+	}
+	enable := func(scope webhook.Scope) error { _, err := s.Enable(t.Context(), scope, id); return err }
+
+	assert.False(t, do(s.Disable, tenant, "not now").DisabledByOperator)
+	assert.True(t, do(s.Disable, operator, "abuse").DisabledByOperator, "also what was disabled before")
+	require.ErrorIs(t, enable(tenant), webhook.ErrDisabledByOperator)
+	require.ErrorIs(t, enable(webhook.TenantScope("globex")), webhook.ErrNotFound)
+	_, err := s.Resume(t.Context(), tenant, id)
+	require.ErrorIs(t, err, webhook.ErrEndpointDisabled)
+	e := do(s.Disable, tenant, "my own idea")
+	assert.True(t, e.DisabledByOperator, "nor is there a way around it by disabling once more")
+	assert.Equal(t, "abuse", e.StateReason)
+	_, err = s.Update(t.Context(), tenant, id, webhook.EndpointUpdate{Description: new("other")})
+	require.NoError(t, err)
+	require.ErrorIs(t, enable(tenant), webhook.ErrDisabledByOperator, "nor by changing it")
+	e, err = s.Get(t.Context(), tenant, id)
+	require.NoError(t, err)
+	assert.Equal(t, webhook.EndpointDisabled, e.State)
+
+	require.NoError(t, enable(operator))
+	assert.False(t, do(s.Disable, tenant, "lunch").DisabledByOperator)
+	require.NoError(t, enable(tenant))
+	do(s.Pause, operator, "maintenance")
+	assert.True(t, do(s.Disable, operator, "abuse").DisabledByOperator, "a paused one too")
+	require.ErrorIs(t, enable(tenant), webhook.ErrDisabledByOperator)
 }
 
 func TestResumeEndsAPauseAndEnableADisabling(t *testing.T) {

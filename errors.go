@@ -40,6 +40,10 @@ var (
 	// resuming one: enable it first.
 	ErrEndpointDisabled = errors.New("webhook: the endpoint is disabled")
 
+	// ErrDisabledByOperator refuses a tenant to enable an endpoint that was disabled
+	// over its head; see [Endpoints.Disable].
+	ErrDisabledByOperator = errors.New("webhook: the endpoint was disabled by an operator")
+
 	// ErrEventGone refuses a replay of an event that is no longer stored, so that
 	// there is nothing left to send.
 	ErrEventGone = errors.New("webhook: the event is no longer stored")

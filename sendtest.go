@@ -226,7 +226,8 @@ func (s tester) claimed(rec *EndpointRecord, eventType string) (*Claimed, error)
 // testEvent is the event of a test, which is stored nowhere.
 func testEvent(id uuid.UUID, tenant, eventType string, at time.Time) EventRecord {
 	payload := fmt.Appendf(nil, `{"test":true,"type":%q}`, eventType) // letters, digits, _ and . need no escapes
-	return EventRecord{ID: id, Tenant: tenant, Type: eventType, Payload: payload, CreatedAt: at}
+	// A store keeps no more of a time, and it stands in the envelope.
+	return EventRecord{ID: id, Tenant: tenant, Type: eventType, Payload: payload, CreatedAt: at.Truncate(time.Microsecond)}
 }
 
 // attempt makes the request. What keeps it from being made is the attempt's error.

@@ -48,11 +48,11 @@ func endpointRoutes() []route {
 			id: "resumeEndpoint", tag: "endpoints", summary: "End a pause.", status: 200, response: endpointShape{}, etag: true, problems: []int{409},
 		}},
 		{method: http.MethodPost, pattern: one + "/disable", mutates: true, serve: disableEndpoint, op: &operation{
-			id: "disableEndpoint", tag: "endpoints", summary: "Stop sending, and cancel what is pending.", operators: true,
+			id: "disableEndpoint", tag: "endpoints", summary: "Stop sending, and cancel what is pending. The tenant cannot enable it again.", operators: true,
 			request: reasonInput{}, optionalBody: true, status: 200, response: endpointShape{}, etag: true, problems: []int{422},
 		}},
 		{method: http.MethodPost, pattern: one + "/enable", mutates: true, serve: enableEndpoint, op: &operation{
-			id: "enableEndpoint", tag: "endpoints", summary: "Make a disabled endpoint active again. What was cancelled stays so.",
+			id: "enableEndpoint", tag: "endpoints", summary: "Make a disabled endpoint active again, in the portal unless an operator disabled it. What was cancelled stays so.",
 			status: 200, response: endpointShape{}, etag: true,
 		}},
 		{method: http.MethodPost, pattern: one + "/test", mutates: true, limited: true, serve: testEndpoint, op: &operation{

@@ -487,6 +487,38 @@ func TestListsTakeEveryFilter(t *testing.T) {
 	assert.Equal(t, "due", got.object()["wait_reason"])
 }
 
+// An operator's disabling holds against the tenant, who is told why.
+func TestATenantDoesNotEnableWhatAnOperatorDisabled(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := w.endpoint("acme")
+	one := "/api/endpoints/" + e.ID.String()
+	require.Equal(t, http.StatusOK, w.ask(w.ops, "ops", "POST", one+"/disable", map[string]any{"reason": "abuse"}).Status)
+	w.records()
+
+	seen := w.ask(w.portal, "acme", "GET", one, nil).object()
+	assert.Equal(t, true, seen["disabled_by_operator"])
+	assert.Equal(t, "abuse", seen["state_reason"])
+	refused := w.ask(w.portal, "acme", "POST", one+"/enable", nil)
+	assert.Equal(t, http.StatusForbidden, refused.Status)
+	assert.Equal(t, "disabled_by_operator", refused.code())
+	page := w.ask(w.portal, "acme", "GET", "/endpoints/"+e.ID.String(), nil)
+	assert.Contains(t, page.Body, "Disabled by an operator since")
+	assert.Contains(t, page.Body, ": abuse.")
+	assert.NotContains(t, page.Body, "/enable")
+	posted := w.ask(w.portal, "acme", "POST", "/endpoints/"+e.ID.String()+"/enable", nil)
+	assert.Equal(t, http.StatusForbidden, posted.Status)
+	assert.Contains(t, posted.Body, "only an operator can enable it again")
+	assert.Empty(t, w.records(), "nothing was changed")
+	foreign, unknown := w.ask(w.portal, "globex", "POST", one+"/enable", nil), w.ask(w.portal, "globex", "POST", "/api/endpoints/"+unknown()+"/enable", nil)
+	assert.Equal(t, http.StatusNotFound, foreign.Status, "others do not learn of it")
+	assert.Equal(t, unknown.Body, foreign.Body)
+
+	assert.Contains(t, w.ask(w.ops, "ops", "GET", "/endpoints/"+e.ID.String(), nil).Body, "/enable")
+	require.Equal(t, http.StatusOK, w.ask(w.ops, "ops", "POST", one+"/enable", nil).Status)
+	assert.Equal(t, false, w.ask(w.portal, "acme", "GET", one, nil).object()["disabled_by_operator"])
+}
+
 func TestAPayloadThatCannotBeReadIsToldAndNeverACrash(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

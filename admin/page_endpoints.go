@@ -425,7 +425,7 @@ func deleteForm(v *visit) error {
 func disablePage(v *visit) error {
 	return v.confirm("Disable the endpoint", confirmData{
 		Action: "disable", Class: "warn", Button: "danger", Submit: "Disable it", Question: "Disable this endpoint?",
-		Consequence: "What waits for it, and what comes in the meantime, is cancelled and can be replayed. Its tenant can enable it again.",
+		Consequence: "What waits for it, and what comes in the meantime, is cancelled and can be replayed. Its tenant cannot enable it again.",
 		Reason:      &formField{Name: "reason", Label: "Reason", Hint: "The tenant sees it."},
 	})
 }

@@ -43,7 +43,7 @@ func healthInWords(e webhook.Endpoint, h webhook.EndpointHealth, now time.Time) 
 	since := phrase.Since(e.StateChangedAt, now)
 	switch {
 	case e.State == webhook.EndpointDisabled:
-		return statement{"still", "stop", "Disabled since " + since, because(e.StateReason) + ". What comes in the meantime is cancelled and can be replayed."}
+		return statement{"still", "stop", disabledInWords(e) + " since " + since, because(e.StateReason) + ". What comes in the meantime is cancelled and can be replayed." + whoEnables(e)}
 	case e.State == webhook.EndpointPaused:
 		return statement{"still", "pause", "Paused since " + since, because(e.StateReason) + ", " + waiting + "."}
 	case h.Circuit.State == webhook.CircuitOpen:
@@ -66,6 +66,21 @@ func healthInWords(e webhook.Endpoint, h webhook.EndpointHealth, now time.Time) 
 	case webhook.HealthUnknown:
 	}
 	return statement{"still", "clock", "Quiet", ": nothing has been sent to it yet, " + waiting + "."}
+}
+
+func disabledInWords(e webhook.Endpoint) string {
+	if e.DisabledByOperator {
+		return "Disabled by an operator"
+	}
+	return "Disabled"
+}
+
+// whoEnables says so where it is not whoever owns the endpoint.
+func whoEnables(e webhook.Endpoint) string {
+	if e.DisabledByOperator {
+		return " Only an operator can enable it again."
+	}
+	return ""
 }
 
 func with(what string) string {

@@ -83,6 +83,8 @@ func (v *visit) problemOf(err error) problem {
 		return errNotFound
 	case errors.Is(err, webhook.ErrConflict):
 		return problem{Status: http.StatusConflict, Code: "conflict", Detail: "It was changed by somebody else in the meantime."}
+	case errors.Is(err, webhook.ErrDisabledByOperator):
+		return problem{Status: http.StatusForbidden, Code: "disabled_by_operator", Detail: "An operator has disabled the endpoint, and only an operator can enable it again."}
 	case errors.Is(err, webhook.ErrEndpointDisabled):
 		return problem{Status: http.StatusConflict, Code: "endpoint_disabled", Detail: "The endpoint is disabled: enable it first."}
 	case errors.Is(err, webhook.ErrEventGone):

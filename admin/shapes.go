@@ -22,32 +22,33 @@ import (
 // endpointShape is an endpoint. Header values, TLS keys and secrets are never in it,
 // but for the secret in the answer that makes it.
 type endpointShape struct {
-	ID             uuid.UUID             `json:"id"`
-	Tenant         string                `json:"tenant" doc:"Whose endpoint it is."`
-	URL            string                `json:"url" doc:"Where deliveries are posted to. Operators see … in the place of the query's values."`
-	Types          []string              `json:"types" doc:"Patterns of the event types that it gets: *, order.*, or an exact type."`
-	Description    string                `json:"description" doc:"For people."`
-	Filter         json.RawMessage       `json:"filter,omitempty" doc:"The condition that payloads must meet."`
-	HeaderNames    []string              `json:"header_names" doc:"The names of the headers sent with every request. Their values are never shown."`
-	AdaptiveRate   bool                  `json:"adaptive_rate"`
-	AtMostOnce     bool                  `json:"at_most_once" doc:"Send nothing again that may have arrived: a delivery may be dropped."`
-	Envelope       bool                  `json:"envelope" doc:"The payload is sent as the data of a JSON object that says what the event is."`
-	Burst          int                   `json:"burst" doc:"Requests that may go at once under rate_limit. 0: one second's worth."`
-	MaxInFlight    int                   `json:"max_in_flight" doc:"Cap of the requests in flight. 0: the dispatcher's."`
-	NewestFirst    bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
-	Ordering       webhook.Ordering      `json:"ordering,omitempty" doc:"In which order deliveries go; left out when in none."`
-	RateLimit      float64               `json:"rate_limit" doc:"Requests per second. 0: no limit of its own."`
-	TimeoutSeconds float64               `json:"timeout_seconds" doc:"Limit of each attempt. 0: the dispatcher's."`
-	Retry          *retryShape           `json:"retry,omitempty" doc:"A retry policy of its own. Left out: the dispatcher's."`
-	TLS            *tlsShape             `json:"tls,omitempty" doc:"Certificates of its own."`
-	State          webhook.EndpointState `json:"state"`
-	StateReason    string                `json:"state_reason"`
-	StateChangedAt time.Time             `json:"state_changed_at"`
-	Secrets        []secretShape         `json:"secrets" doc:"The signing secrets in use, the current one first."`
-	Secret         string                `json:"secret,omitempty" doc:"The signing secret. Shown once, where it was made."`
-	Revision       int64                 `json:"revision" doc:"Grows with every change; the ETag is made of it."`
-	CreatedAt      time.Time             `json:"created_at"`
-	UpdatedAt      time.Time             `json:"updated_at"`
+	ID                 uuid.UUID             `json:"id"`
+	Tenant             string                `json:"tenant" doc:"Whose endpoint it is."`
+	URL                string                `json:"url" doc:"Where deliveries are posted to. Operators see … in the place of the query's values."`
+	Types              []string              `json:"types" doc:"Patterns of the event types that it gets: *, order.*, or an exact type."`
+	Description        string                `json:"description" doc:"For people."`
+	Filter             json.RawMessage       `json:"filter,omitempty" doc:"The condition that payloads must meet."`
+	HeaderNames        []string              `json:"header_names" doc:"The names of the headers sent with every request. Their values are never shown."`
+	AdaptiveRate       bool                  `json:"adaptive_rate"`
+	AtMostOnce         bool                  `json:"at_most_once" doc:"Send nothing again that may have arrived: a delivery may be dropped."`
+	Envelope           bool                  `json:"envelope" doc:"The payload is sent as the data of a JSON object that says what the event is."`
+	Burst              int                   `json:"burst" doc:"Requests that may go at once under rate_limit. 0: one second's worth."`
+	MaxInFlight        int                   `json:"max_in_flight" doc:"Cap of the requests in flight. 0: the dispatcher's."`
+	NewestFirst        bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
+	Ordering           webhook.Ordering      `json:"ordering,omitempty" doc:"In which order deliveries go; left out when in none."`
+	RateLimit          float64               `json:"rate_limit" doc:"Requests per second. 0: no limit of its own."`
+	TimeoutSeconds     float64               `json:"timeout_seconds" doc:"Limit of each attempt. 0: the dispatcher's."`
+	Retry              *retryShape           `json:"retry,omitempty" doc:"A retry policy of its own. Left out: the dispatcher's."`
+	TLS                *tlsShape             `json:"tls,omitempty" doc:"Certificates of its own."`
+	State              webhook.EndpointState `json:"state"`
+	StateReason        string                `json:"state_reason"`
+	DisabledByOperator bool                  `json:"disabled_by_operator" doc:"True of a disabled endpoint that its tenant cannot enable."`
+	StateChangedAt     time.Time             `json:"state_changed_at"`
+	Secrets            []secretShape         `json:"secrets" doc:"The signing secrets in use, the current one first."`
+	Secret             string                `json:"secret,omitempty" doc:"The signing secret. Shown once, where it was made."`
+	Revision           int64                 `json:"revision" doc:"Grows with every change; the ETag is made of it."`
+	CreatedAt          time.Time             `json:"created_at"`
+	UpdatedAt          time.Time             `json:"updated_at"`
 }
 
 // secretShape tells of a signing secret without showing it.
@@ -104,7 +105,7 @@ func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
 		ID: e.ID, Tenant: e.Tenant, URL: v.url(e.URL), Types: e.Types, Description: e.Description, Filter: e.Filter,
 		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, AtMostOnce: e.AtMostOnce, Envelope: e.Envelope, Burst: e.Burst,
 		MaxInFlight: e.MaxInFlight, NewestFirst: e.NewestFirst, Ordering: e.Ordering, RateLimit: e.RateLimit, TimeoutSeconds: e.Timeout.Seconds(),
-		State: e.State, StateReason: e.StateReason, StateChangedAt: e.StateChangedAt,
+		State: e.State, StateReason: e.StateReason, DisabledByOperator: e.DisabledByOperator, StateChangedAt: e.StateChangedAt,
 		Secrets: make([]secretShape, len(e.Secrets)), Revision: e.Revision, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
 	}
 	for i, s := range e.Secrets {

@@ -59,14 +59,18 @@ func TestAnOperatorsDay(t *testing.T) {
 	p.choose("State", "Cancelled")
 	p.sees("cancelled")
 
-	// The tenant sees why, enables it again, and has it sent.
+	// The tenant sees why, and that it takes the operator to enable it again.
 	w.network.answer("https://hooks.globex.example/in", answer{status: http.StatusNoContent, after: 10 * time.Millisecond})
 	c := w.open("gus@globex")
 	c.visit("/settings/webhooks/endpoints/" + globex.ID.String())
-	c.sees("Disabled since")
+	c.sees("Disabled by an operator since")
 	c.sees("Please call us.")
-	c.press("Enable")
-	c.sees("The endpoint is active again.")
+	assert.False(t, ask[bool](c, `() => Boolean(named("Enable"))`))
+	p.visit("/admin/webhooks/endpoints/" + globex.ID.String())
+	p.press("Enable")
+	p.sees("The endpoint is active again.")
+	c.visit("/settings/webhooks/endpoints/" + globex.ID.String())
+	c.seesNot("Disabled by an operator")
 	c.press("Replay")
 	c.press("Count them")
 	c.sees("would be sent again.")
