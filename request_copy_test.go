@@ -87,3 +87,23 @@ func TestTheRequestShowsNoMoreOfAPayloadThanTheEventDoes(t *testing.T) {
 	assert.JSONEq(t, `{"card":"…"}`, string(r.Body))
 	assert.Equal(t, receiver.Requests()[0].Header.Get("Webhook-Signature"), r.Header.Get("Webhook-Signature"), "the signature is of what was sent")
 }
+
+// An envelope around a payload is as little of it as the payload alone.
+func TestTheRequestShowsNoMoreOfAPayloadInAnEnvelope(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, func(c *webhook.Config) {
+		c.Redaction.Payload = func(webhook.EventRecord) []byte { return []byte(`{"card":"…"}`) }
+	})
+	receiver := webhooktest.NewReceiver(t)
+	h.endpoint(receiver.URL, func(p *webhook.EndpointParams) { p.Envelope = true })
+	h.dispatch(webhook.DispatcherConfig{Retry: noRetry()})
+	run := h.runsOf(h.enqueue(paid(`{"card":"4111111111111111"}`)), 1)[0]
+	attempts, err := h.hooks.Deliveries().Attempts(t.Context(), acme, run.ID)
+	require.NoError(t, err)
+	r, err := h.hooks.Deliveries().Request(t.Context(), acme, attempts[0])
+	require.NoError(t, err)
+	sent := receiver.Requests()[0]
+	assert.Contains(t, string(sent.Body), `"data":{"card":"4111111111111111"}`)
+	assert.Equal(t, strings.Replace(string(sent.Body), "4111111111111111", "…", 1), string(r.Body))
+	assert.Equal(t, sent.Header.Get("Webhook-Signature"), r.Header.Get("Webhook-Signature"))
+}
