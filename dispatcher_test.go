@@ -253,7 +253,7 @@ func TestAFailedAttemptIsRetriedWithAFreshSignature(t *testing.T) {
 	assert.Equal(t, webhook.ClassNone, attempts[2].Class)
 }
 
-func TestAPolicyOfNRetriesMakesNPlusOneAttempts(t *testing.T) {
+func TestB50APolicyOfNRetriesMakesNPlusOneAttempts(t *testing.T) {
 	t.Parallel() // B50
 	for _, delays := range [][]time.Duration{nil, {0}, {0, 0, 0}} {
 		h := newHost(t)
@@ -274,7 +274,7 @@ func TestAPolicyOfNRetriesMakesNPlusOneAttempts(t *testing.T) {
 	}
 }
 
-func TestASlowEndpointDoesNotDelayAnother(t *testing.T) {
+func TestB11ASlowEndpointDoesNotDelayAnother(t *testing.T) {
 	t.Parallel() // B11
 	h := newHost(t)
 	release := make(chan struct{})
@@ -308,7 +308,7 @@ func TestASlowEndpointDoesNotDelayAnother(t *testing.T) {
 	}
 }
 
-func TestTheEndpointCapHolds(t *testing.T) {
+func TestB32TheEndpointCapHolds(t *testing.T) {
 	t.Parallel() // B32
 	h := newHost(t)
 	var mu sync.Mutex

@@ -142,7 +142,7 @@ func TestB55AnAbsurdPageIsCutAndABadFilterRefused(t *testing.T) {
 	}
 }
 
-func TestAnEventIsReadWithThePayloadThatWasEnqueued(t *testing.T) {
+func TestB05AnEventIsReadWithThePayloadThatWasEnqueued(t *testing.T) {
 	t.Parallel()
 	// B05, B18 and B20: the same bytes, whatever a JSON library would make of them.
 	const payload = "{\"b\" : 1,\n \"a\":\"é\\/\\u0000\",\"n\":10002318,\"big\":7615917337495251231,\"f\":1.0,\"e\":1E3}"

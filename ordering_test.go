@@ -36,7 +36,7 @@ func inOrder(o webhook.Ordering) func(*webhook.EndpointParams) {
 	return func(p *webhook.EndpointParams) { p.Ordering = o }
 }
 
-func TestOrderIsKeptInsideABatch(t *testing.T) {
+func TestB58OrderIsKeptInsideABatch(t *testing.T) {
 	t.Parallel() // B58
 	for _, dispatchers := range []int{1, 2} {
 		inVirtualTime(t, func(t *testing.T, w *world) {

@@ -60,7 +60,7 @@ func TestJitterStaysWithin20PercentAndTheWindow(t *testing.T) {
 	}
 }
 
-func TestRetryAfterIsALowerBound(t *testing.T) {
+func TestB47RetryAfterIsALowerBound(t *testing.T) {
 	t.Parallel() // B47
 	s := webhook.DefaultRetrySchedule()
 	now := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)

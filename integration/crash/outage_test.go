@@ -25,7 +25,7 @@ const listeners = `SELECT pid FROM pg_stat_activity
 const aPoll = 20 * time.Second
 
 // B09: the listening connection is ended by the server.
-func TestALostListenerCostsAtMostOnePoll(t *testing.T) {
+func TestB09ALostListenerCostsAtMostOnePoll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, onPostgres, 1)
 	pool := pgtest.Open(t, w.url)
@@ -150,7 +150,7 @@ func addressOf(t *testing.T, url string) string {
 }
 
 // B09: the listening connection is dead and nobody says so.
-func TestASilentListenerCostsAtMostOnePoll(t *testing.T) {
+func TestB09ASilentListenerCostsAtMostOnePoll(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, onPostgres, 1)
 	wire := newTunnel(t, addressOf(t, w.url))

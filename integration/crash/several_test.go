@@ -16,7 +16,7 @@ import (
 var bothKinds = []string{onPostgres, onSQLite}
 
 // B10: a start-up races with live dispatchers for the same rows.
-func TestThreeDispatchersSendEachDeliveryOnce(t *testing.T) {
+func TestB10ThreeDispatchersSendEachDeliveryOnce(t *testing.T) {
 	t.Parallel()
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestThreeDispatchersSendEachDeliveryOnce(t *testing.T) {
 }
 
 // B30: a claimed batch must not stay locked after a scale-down.
-func TestAStoppedDispatcherHandsBackAtOnce(t *testing.T) {
+func TestB30AStoppedDispatcherHandsBackAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestAStoppedDispatcherHandsBackAtOnce(t *testing.T) {
 }
 
 // B38: rows that nobody tells of are found by looking.
-func TestNothingDependsOnBeingTold(t *testing.T) {
+func TestB38NothingDependsOnBeingTold(t *testing.T) {
 	t.Parallel()
 	for _, kind := range bothKinds {
 		t.Run(kind, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestNothingDependsOnBeingTold(t *testing.T) {
 }
 
 // B45: a lower id that commits later is skipped by whoever keeps a cursor.
-func TestTransactionsThatCommitOutOfOrderLoseNothing(t *testing.T) {
+func TestB45TransactionsThatCommitOutOfOrderLoseNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, onPostgres, 2)
 	for range 2 {

@@ -59,6 +59,7 @@ func TestFieldReportsNameTestsThatExist(t *testing.T) {
 	var rows []string
 	for _, m := range reportRow.FindAllStringSubmatch(page, -1) {
 		rows = append(rows, m[1])
+		assert.Regexp(t, "`(?:[a-z/]+\\.)?Test[A-Z0-9]*"+m[1]+`[A-Z]`, m[0], "a test is named by the report's id")
 	}
 	assert.Equal(t, strings.Fields(reports), rows, "each report has one row, in order")
 }

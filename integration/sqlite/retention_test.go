@@ -18,7 +18,7 @@ import (
 
 // Field report B35: removing a long log kept the host from writing, and took along
 // what was still wanted.
-func TestRemovingTheOldDisturbsNobody(t *testing.T) {
+func TestB35RemovingTheOldDisturbsNobody(t *testing.T) {
 	t.Parallel()
 	delivered := 4_000
 	if os.Getenv("WEBHOOK_LONG") != "" {

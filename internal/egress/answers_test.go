@@ -95,7 +95,7 @@ func TestR13CookiesAreNotKept(t *testing.T) {
 	assert.Zero(t, cookies.Load())
 }
 
-func TestR14AnyBytesMayComeBack(t *testing.T) { // B03
+func TestB03R14AnyBytesMayComeBack(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"<script>alert(1)</script>", "\x00\x1b[2J", "\xe9\xff\xc3"} {
 		res := post(t, newClient(t, loopback(), egress.TransportConfig{}), answer(t, 500, body).URL)

@@ -105,7 +105,7 @@ func TestA26ANameThatLeadsInsideIsRefusedAtDelivery(t *testing.T) {
 	}
 }
 
-func TestA27AReboundNameIsRefused(t *testing.T) {
+func TestA27B27AReboundNameIsRefused(t *testing.T) {
 	t.Parallel()
 	srv, inside := publicAndTrap(t, ok)
 	dns := resolver(func(_ string, asked int) ([]netip.Addr, error) {
@@ -131,7 +131,7 @@ func TestA27AReboundNameIsRefused(t *testing.T) {
 	assert.Zero(t, inside.count.Load())
 }
 
-func TestA28OfSeveralAddressesTheRefusedOnesAreNeverDialled(t *testing.T) {
+func TestA28B27OfSeveralAddressesTheRefusedOnesAreNeverDialled(t *testing.T) {
 	t.Parallel()
 	for _, ips := range [][]string{
 		{"127.0.0.2", "127.0.0.1"}, {"127.0.0.1", "127.0.0.2"}, {"127.0.0.2", "::1"}, {"::1", "::ffff:127.0.0.1", "127.0.0.2"}, // B27

@@ -92,7 +92,7 @@ func secure(t testing.TB, cfg *tls.Config, h http.HandlerFunc) *httptest.Server 
 
 var soon = time.Now().Add(time.Hour)
 
-func TestTLSIsVerifiedAgainstTheNameInTheURL(t *testing.T) {
+func TestB62TLSIsVerifiedAgainstTheNameInTheURL(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	var sni atomic.Value

@@ -274,7 +274,7 @@ func (p plan) each(fn func(planNode)) {
 
 // Field report B35: the log grew without end, deleting it all at once made a storm
 // of vacuuming, and what was still wanted went with it.
-func TestRemovingTheOldDisturbsNobody(t *testing.T) {
+func TestB35RemovingTheOldDisturbsNobody(t *testing.T) {
 	t.Parallel()
 	size := past{delivered: 6_000, dead: 10, pending: 5}
 	if os.Getenv("WEBHOOK_LONG") != "" {
