@@ -298,6 +298,7 @@ type run struct {
 	marker   *marker
 	leases   *leaseKeeper
 	telling  *telling
+	answers  answering // of the database; see endUnknown
 	health   *healthKeeper
 
 	reconciled chan struct{} // cap 1: wakes the reconciliation

@@ -62,6 +62,21 @@ type DispatchObserver interface {
 	StateSampled(DispatcherSample)
 }
 
+// EndingObserver is an [Observer] that is also told of deliveries that ended as dead
+// without an attempt of this dispatcher, which AttemptDone would tell of: their window
+// passed while they waited, or nobody knows what became of them. Of the dispatchers on one
+// database, one is told of each.
+type EndingObserver interface {
+	DeliveriesDied(DeathReport)
+}
+
+// DeathReport tells of deliveries of one endpoint that ended as dead.
+type DeathReport struct {
+	EndedDeliveries
+	// Reason is that of each [Delivery].
+	Reason string
+}
+
 // FanOutReport tells of one transaction that fanned events out.
 type FanOutReport struct {
 	// Took is how long it took.

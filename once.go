@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -15,20 +16,66 @@ const endUnknownBatch = 500
 // errNotHeld says that a delivery went to another dispatcher.
 var errNotHeld = errors.New("the lease is no longer held")
 
+// answering is since when the database has answered this dispatcher, as far as it has
+// looked; it has not known since the last look where that is long ago. It belongs to the goroutine that gives turns.
+type answering struct {
+	since, lookedAt time.Time
+}
+
+// steady looks whether the database has answered for some time now without a break. When
+// this dispatcher began, or stood still, it does not know.
+func (a *answering) steady(ctx context.Context, backend Backend, now time.Time, lease, seldom time.Duration) (bool, error) {
+	if now.Sub(a.lookedAt) > seldom || now.Before(a.lookedAt) {
+		a.since = now
+	}
+	a.lookedAt = now
+	if now.Sub(a.since) >= lease {
+		return true, nil
+	}
+	_, err := backend.Now(ctx)
+	return false, err
+}
+
+// broken takes in that the database did not answer.
+func (a *answering) broken() { a.lookedAt = time.Time{} }
+
 // endUnknown ends the deliveries to at-most-once endpoints whose dispatcher died after
-// it had marked them as sent.
+// it had marked them as sent. After an outage of the database, results wait in the
+// dispatchers' memories to be written; whoever is alive gets the time of a lease for it,
+// and a third of one in any case, as an outage may be over before it is noticed.
 func (r *run) endUnknown(ctx context.Context) error {
-	for n := endUnknownBatch; n == endUnknownBatch && ctx.Err() == nil; {
-		var err error
-		n, err = r.core.backend.EndUnknown(ctx, EndUnknownParams{Now: r.d.clock.now(), Limit: endUnknownBatch})
-		if err != nil {
-			return fmt.Errorf("end deliveries of unknown outcome: %w", err)
+	now := r.d.clock.now()
+	steady, err := r.answers.steady(ctx, r.core.backend, now, r.cfg.Lease, max(r.cfg.Lease, 2*r.cfg.PollInterval))
+	for n := endUnknownBatch; steady && err == nil && n >= endUnknownBatch && ctx.Err() == nil; {
+		var ended []EndedDeliveries
+		ended, err = r.core.backend.EndUnknown(ctx, EndUnknownParams{Now: now, ExpiredBefore: now.Add(-r.cfg.Lease / 3), Limit: endUnknownBatch})
+		n = 0
+		for _, e := range ended {
+			n += e.Deliveries
+			r.died(e, ReasonOutcomeUnknown, now)
 		}
 		if n > 0 {
 			r.core.log.WarnContext(ctx, "webhook: deliveries ended that may have arrived: their dispatcher died", "deliveries", n)
 		}
 	}
+	if err != nil {
+		r.answers.broken()
+		return fmt.Errorf("end deliveries of unknown outcome: %w", err)
+	}
 	return nil
+}
+
+// died takes in deliveries that the store ended as dead: they count in the endpoint's
+// health, its owner is told of the first of a streak, and the observer of all.
+func (r *run) died(e EndedDeliveries, reason string, now time.Time) {
+	r.health.died(e.EndpointID, int64(e.Deliveries), now)
+	r.tellDied(e, reason)
+}
+
+func (r *run) tellDied(e EndedDeliveries, reason string) {
+	if o, ok := r.cfg.Observer.(EndingObserver); ok {
+		r.observe(func() { o.DeliveriesDied(DeathReport{EndedDeliveries: e, Reason: reason}) })
+	}
 }
 
 // marker marks deliveries to at-most-once endpoints before they are sent. While one

@@ -2,6 +2,8 @@ package webhook_test
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
@@ -91,10 +93,19 @@ func TestAnAtMostOnceDeliveryWhoseDispatcherDiedEndsAsUnknown(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, lost)
 
-		w.dispatch(webhook.DispatcherConfig{})
-		time.Sleep(2 * time.Minute)
+		seen := new(deaths)
+		w.dispatch(webhook.DispatcherConfig{Observer: seen})
+		w.dispatch(webhook.DispatcherConfig{Observer: seen})
+		time.Sleep(webhook.DefaultLease + webhook.DefaultLease/3 - time.Second)
+		assert.Equal(t, webhook.StateInFlight, w.delivery(sent).State, "its dispatcher may be alive, and about to tell")
+		time.Sleep(time.Minute)
 
 		d := w.delivery(sent)
+		assert.Equal(t, map[uuid.UUID]int{e.ID: 1}, seen.all(), "told once, of two dispatchers")
+		health, err := w.hooks.Health().Endpoint(ctx, all, e.ID)
+		require.NoError(t, err)
+		assert.Equal(t, int64(1), health.DeadCount)
+		assert.Equal(t, []webhook.NoticeKind{webhook.NoticeDead}, w.notices(e.ID))
 		assert.Equal(t, webhook.StateDead, d.State)
 		assert.Equal(t, webhook.ReasonOutcomeUnknown, d.Reason)
 		assert.Equal(t, webhook.ClassOutcomeUnknown, w.attempts(d.ID)[0].Class, "and the log shows it")
@@ -155,5 +166,121 @@ func TestMarksAreWrittenTogether(t *testing.T) {
 		assert.Len(t, w.requests(), 300)
 		assert.EqualValues(t, 300, store.marks.Load())
 		assert.Less(t, store.calls.Load(), int64(150), "writes")
+	})
+}
+
+// deaths counts the deliveries that died, by endpoint.
+type deaths struct {
+	mu sync.Mutex
+	of map[uuid.UUID]int
+}
+
+func (*deaths) AttemptDone(webhook.AttemptReport) {}
+
+func (d *deaths) DeliveriesDied(r webhook.DeathReport) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.of == nil {
+		d.of = make(map[uuid.UUID]int)
+	}
+	d.of[r.EndpointID] += r.Deliveries
+}
+
+func (d *deaths) all() map[uuid.UUID]int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.of)
+}
+
+// outage is a store that can be away, and then takes results last of all: when it has
+// been looked twice for deliveries of unknown outcome, or might have been.
+type outage struct {
+	*webhooktest.Store
+
+	away  atomic.Bool
+	looks atomic.Int64 // since it is back
+}
+
+var errAway = errors.New("no connection")
+
+func (s *outage) Now(ctx context.Context) (time.Time, error) {
+	if s.away.Load() {
+		return time.Time{}, errAway
+	}
+	return s.Store.Now(ctx)
+}
+
+func (s *outage) Renew(ctx context.Context, p webhook.RenewParams) ([]uuid.UUID, error) {
+	if s.away.Load() {
+		return nil, errAway
+	}
+	return s.Store.Renew(ctx, p)
+}
+
+func (s *outage) ReleaseOrdered(ctx context.Context, p webhook.ReleaseOrderedParams) (webhook.ReleaseOrderedResult, error) {
+	if s.away.Load() {
+		return webhook.ReleaseOrderedResult{}, errAway
+	}
+	s.looks.Add(1)
+	return s.Store.ReleaseOrdered(ctx, p)
+}
+
+func (s *outage) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
+	if s.away.Load() {
+		return nil, errAway
+	}
+	return s.Store.EndUnknown(ctx, p)
+}
+
+func (s *outage) Record(ctx context.Context, p webhook.RecordParams) (webhook.RecordResult, error) {
+	if s.away.Load() || s.looks.Load() < 3 {
+		return webhook.RecordResult{}, errAway
+	}
+	return s.Store.Record(ctx, p)
+}
+
+func TestAResultThatWaitedForTheDatabaseIsWrittenBeforeItsDeliveryEndsAsUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := &outage{Store: webhooktest.NewStore()}
+		w := new(world)
+		w.answer(func(r *http.Request) (*http.Response, error) {
+			store.away.Store(true)
+			return status(http.StatusOK)(r)
+		})
+		hooks, err := webhook.New(store, webhook.Config{
+			Secrets:   webhook.NewKeyring(webhook.NewKey("test")),
+			Transport: loopback(t).Wrap(func(http.RoundTripper) http.RoundTripper { return w }),
+		})
+		require.NoError(t, err)
+		defer hooks.Close()
+		_, err = hooks.Endpoints().Create(t.Context(), webhook.EndpointParams{Tenant: "acme", URL: someURL, Types: []string{"*"}, AtMostOnce: true})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for range 2 {
+			d, err := hooks.NewDispatcher(webhook.DispatcherConfig{})
+			require.NoError(t, err)
+			running.Go(func() { assert.NoError(t, d.Run(ctx)) })
+		}
+		time.Sleep(10 * time.Minute) // so that they have known the database for long
+		tx := store.Begin()
+		res, err := hooks.Enqueue(t.Context(), tx, paid(`{}`))
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit())
+
+		time.Sleep(10 * time.Minute)
+		require.True(t, store.away.Load(), "sent, and then the database went away for longer than a lease")
+		store.looks.Store(0)
+		store.away.Store(false)
+		time.Sleep(10 * time.Minute)
+
+		list, err := store.ListDeliveries(t.Context(), webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EventID: res.EventID, Limit: 2})
+		require.NoError(t, err)
+		require.Len(t, list.Deliveries, 1)
+		assert.Equal(t, webhook.StateDelivered, list.Deliveries[0].State)
+		assert.Len(t, w.requests(), 1)
+		cancel()
+		running.Wait()
 	})
 }

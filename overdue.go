@@ -78,6 +78,7 @@ func (r *run) endOverdueOf(ctx context.Context, t *target, unattempted bool) err
 		}
 	}
 	if ended > 0 {
+		r.died(EndedDeliveries{EndpointID: t.record.ID, Tenant: t.record.Tenant, Deliveries: ended}, reasonWindow, now)
 		r.core.log.WarnContext(ctx, "webhook: deliveries dead: their retry window has passed while they waited",
 			"endpoint", t.record.ID, "tenant", t.record.Tenant, "deliveries", ended)
 		poke(r.turns)

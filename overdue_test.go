@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,6 +80,8 @@ func TestTheWindowStandsStillForNoLongerThanEventsAreKept(t *testing.T) {
 		})
 		cfg := seldom()
 		cfg.Retention = webhook.RetentionPolicy{Dead: day, Deliveries: day, Events: day}
+		seen := new(deaths)
+		cfg.Observer = seen
 		w.dispatch(cfg)
 		id := w.enqueue(paid(`{}`))
 		time.Sleep(time.Minute)
@@ -92,7 +95,24 @@ func TestTheWindowStandsStillForNoLongerThanEventsAreKept(t *testing.T) {
 		d := w.delivery(id)
 		assert.Equal(t, webhook.StateDead, d.State)
 		assert.Equal(t, "the retry window has passed", d.Reason)
+		time.Sleep(time.Minute)
+		assert.Equal(t, map[uuid.UUID]int{e.ID: 1}, seen.all())
+		assert.Contains(t, w.notices(e.ID), webhook.NoticeDead)
+		health, err := w.hooks.Health().Endpoint(t.Context(), webhook.AllTenants(), e.ID)
+		require.NoError(t, err)
+		assert.Equal(t, int64(1), health.DeadCount)
 	})
+}
+
+// notices are the kinds of an endpoint's notices, the oldest first.
+func (w *world) notices(endpoint uuid.UUID) (kinds []webhook.NoticeKind) {
+	w.t.Helper()
+	list, err := w.hooks.Health().Notices(w.t.Context(), webhook.ListNoticesParams{Scope: webhook.AllTenants(), EndpointID: endpoint})
+	require.NoError(w.t, err)
+	for _, n := range slices.Backward(list) {
+		kinds = append(kinds, n.Kind)
+	}
+	return kinds
 }
 
 func (w *world) state(endpoint uuid.UUID) webhook.EndpointState {

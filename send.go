@@ -53,6 +53,8 @@ func (r *run) attempt(c *Claimed, token uuid.UUID, flight *scheduler.Flight, pro
 	if s.result.Attempt != nil {
 		report = r.reportOf(c, &s.result, probe)
 		r.report(report)
+	} else if s.result.State == StateDead {
+		r.tellDied(EndedDeliveries{EndpointID: c.EndpointID, Tenant: c.Event.Tenant, Deliveries: 1}, s.result.Reason)
 	}
 	span.end(report)
 }

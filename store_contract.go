@@ -75,8 +75,9 @@ type OnceStore interface {
 	// EndUnknown finishes up to p.Limit marked deliveries whose lease has expired as
 	// dead with [ReasonOutcomeUnknown]: nobody knows whether they arrived. Each gets
 	// an attempt of the class outcome_unknown in its log, begun when it was marked,
-	// which counts. It returns how many it finished.
-	EndUnknown(ctx context.Context, p EndUnknownParams) (int, error)
+	// which counts. It returns how many it finished, for each endpoint once, in any
+	// order.
+	EndUnknown(ctx context.Context, p EndUnknownParams) ([]EndedDeliveries, error)
 }
 
 // MarkSentParams says what is about to be sent.
@@ -87,8 +88,17 @@ type MarkSentParams struct {
 
 // EndUnknownParams limits [OnceStore.EndUnknown].
 type EndUnknownParams struct {
-	Now   time.Time
-	Limit int
+	Now time.Time
+	// ExpiredBefore is until when, at the latest, a lease was valid; it is not after Now.
+	ExpiredBefore time.Time
+	Limit         int
+}
+
+// EndedDeliveries counts deliveries to an endpoint that ended.
+type EndedDeliveries struct {
+	EndpointID uuid.UUID
+	Tenant     string
+	Deliveries int
 }
 
 // WindowStore ends deliveries whose retry window has passed.

@@ -53,6 +53,7 @@ var (
 	_ webhook.Observer         = (*Metrics)(nil)
 	_ webhook.DispatchObserver = (*Metrics)(nil)
 	_ webhook.SheddingObserver = (*Metrics)(nil)
+	_ webhook.EndingObserver   = (*Metrics)(nil)
 )
 
 // Buckets, in seconds. Those of what should take milliseconds end where something is
@@ -337,6 +338,11 @@ func truth(b bool) int64 {
 		return 1
 	}
 	return 0
+}
+
+// DeliveriesDied implements [webhook.EndingObserver].
+func (m *Metrics) DeliveriesDied(r webhook.DeathReport) {
+	m.finished.Add(context.Background(), int64(r.Deliveries), stateDead)
 }
 
 // SheddingChanged implements [webhook.SheddingObserver].

@@ -164,19 +164,21 @@ func (s *Store) MarkSent(ctx context.Context, p webhook.MarkSentParams) (lost []
 }
 
 // EndUnknown implements [webhook.OnceStore].
-func (s *Store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (int, error) {
+func (s *Store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ended := 0
-	for _, deliveries := range s.unfinished {
+	var ended []webhook.EndedDeliveries
+	room := p.Limit
+	for endpoint, deliveries := range s.unfinished {
+		count := webhook.EndedDeliveries{EndpointID: endpoint}
 		for _, d := range deliveries {
-			if ended == p.Limit {
-				return ended, nil
+			if room == 0 {
+				break
 			}
-			if d.sentAt.IsZero() || d.leasedAt(p.Now) {
+			if d.sentAt.IsZero() || d.leasedAt(p.ExpiredBefore) {
 				continue
 			}
 			a := &webhook.Attempt{
@@ -187,7 +189,12 @@ func (s *Store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (int
 			r := webhook.Result{Lease: webhook.Lease{DeliveryID: d.ID}, Attempt: a, State: webhook.StateDead, Reason: webhook.ReasonOutcomeUnknown}
 			s.logAttempt(r, false)
 			s.settle(d, r, p.Now)
-			ended++
+			count.Tenant = d.Tenant
+			count.Deliveries++
+			room--
+		}
+		if count.Deliveries > 0 {
+			ended = append(ended, count)
 		}
 	}
 	return ended, nil

@@ -30,7 +30,7 @@ WITH gone AS (
     DELETE FROM {{schema}}.delivery
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {{schema}}.delivery
-        WHERE sent_at IS NOT NULL AND lease_until <= $1::timestamptz
+        WHERE sent_at IS NOT NULL AND lease_until <= $5::timestamptz
         ORDER BY id
         LIMIT $2::integer
         FOR UPDATE SKIP LOCKED
@@ -43,13 +43,15 @@ WITH gone AS (
     SELECT id, event_id, endpoint_id, '00000000-0000-0000-0000-000000000000', sent_at, 0, attempts + 1, 0, false, false,
            tenant, $3::text, '', '', '', ''
     FROM gone
+), dead AS (
+    INSERT INTO {{schema}}.delivery_dead
+        (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class,
+         skipped)
+    SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts + 1, 0, 'dead', $4::text, tenant, event_type, $3::text,
+           skipped
+    FROM gone
 )
-INSERT INTO {{schema}}.delivery_dead
-    (id, event_id, endpoint_id, created_at, finished_at, run, attempts, last_status, state, reason, tenant, event_type, last_class,
-     skipped)
-SELECT id, event_id, endpoint_id, created_at, $1::timestamptz, run, attempts + 1, 0, 'dead', $4::text, tenant, event_type, $3::text,
-       skipped
-FROM gone`
+SELECT endpoint_id, tenant, count(*) FROM gone GROUP BY endpoint_id, tenant`
 
 // Rides on delivery_claim_idx, in order, and on what it found there.
 const endOverdueSQL = `
@@ -91,12 +93,18 @@ func (s *core) MarkSent(ctx context.Context, p webhook.MarkSentParams) ([]uuid.U
 }
 
 // EndUnknown implements [webhook.OnceStore].
-func (s *core) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (int, error) {
-	n, err := s.db.exec(ctx, &s.sql.endUnknown, micros(p.Now), p.Limit, string(webhook.ClassOutcomeUnknown), webhook.ReasonOutcomeUnknown)
+func (s *core) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
+	var ended []webhook.EndedDeliveries
+	err := collect(ctx, s.db, &s.sql.endUnknown, func(r rows) error {
+		var e webhook.EndedDeliveries
+		err := r.Scan(&e.EndpointID, &e.Tenant, &e.Deliveries)
+		ended = append(ended, e)
+		return err
+	}, micros(p.Now), p.Limit, string(webhook.ClassOutcomeUnknown), webhook.ReasonOutcomeUnknown, micros(p.ExpiredBefore))
 	if err != nil {
-		return 0, fmt.Errorf("postgres: ending deliveries of unknown outcome: %w", err)
+		return nil, fmt.Errorf("postgres: ending deliveries of unknown outcome: %w", err)
 	}
-	return int(n), nil
+	return ended, nil
 }
 
 // EndOverdue implements [webhook.WindowStore].

@@ -72,7 +72,7 @@ func orderPlans(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, endpoin
 		return err
 	})
 	check("EndUnknown", 10, func() error {
-		_, err := store.EndUnknown(ctx, webhook.EndUnknownParams{Now: now, Limit: 10})
+		_, err := store.EndUnknown(ctx, webhook.EndUnknownParams{Now: now, ExpiredBefore: now, Limit: 10})
 		return err
 	})
 	check("EndOverdue", 1000, func() error {

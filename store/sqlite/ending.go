@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"github.com/google/uuid"
 
@@ -54,7 +55,7 @@ func (s *Store) MarkSent(ctx context.Context, p webhook.MarkSentParams) ([]uuid.
 
 // unknown are the deliveries of unknown outcome.
 func (s *Store) unknown(ctx context.Context, q queryer, p webhook.EndUnknownParams) (ending []finish, attempts []*webhook.Attempt, err error) {
-	rows, err := q.QueryContext(ctx, s.sql(selectUnknown), micros(p.Now), min(p.Limit, cancelledPerWrite))
+	rows, err := q.QueryContext(ctx, s.sql(selectUnknown), micros(p.ExpiredBefore), min(p.Limit, cancelledPerWrite))
 	err = scanAll(rows, err, func(rows *sql.Rows) error {
 		f := finish{
 			state: webhook.StateDead, reason: webhook.ReasonOutcomeUnknown,
@@ -73,7 +74,7 @@ func (s *Store) unknown(ctx context.Context, q queryer, p webhook.EndUnknownPara
 }
 
 // EndUnknown implements [webhook.OnceStore]. It takes the lock only when there are any.
-func (s *Store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (n int, err error) {
+func (s *Store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (ended []webhook.EndedDeliveries, err error) {
 	none := false
 	err = s.read(ctx, "looking for deliveries of unknown outcome", func(ctx context.Context) error {
 		ending, _, err := s.unknown(ctx, s.db, p)
@@ -81,20 +82,40 @@ func (s *Store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (n i
 		return err
 	})
 	if err != nil || none {
-		return 0, err
+		return nil, err
 	}
 	err = s.write(ctx, "ending deliveries of unknown outcome", nil, func(ctx context.Context, c *sql.Conn) error {
 		ending, attempts, err := s.unknown(ctx, c, p)
 		if err != nil {
 			return err
 		}
-		n, err = s.finishAll(ctx, c, micros(p.Now), ending, attempts)
+		finished, err := s.finishAll(ctx, c, micros(p.Now), ending, attempts)
+		if err == nil && finished != len(ending) {
+			err = fmt.Errorf("%d of %d deliveries vanished under the lock", len(ending)-finished, len(ending))
+		}
+		ended = endedOf(attempts)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return n, nil
+	return ended, nil
+}
+
+// endedOf counts by endpoint the deliveries that attempts are of.
+func endedOf(attempts []*webhook.Attempt) []webhook.EndedDeliveries {
+	var ended []webhook.EndedDeliveries
+	at := make(map[uuid.UUID]int)
+	for _, a := range attempts {
+		i, known := at[a.EndpointID]
+		if !known {
+			i = len(ended)
+			at[a.EndpointID] = i
+			ended = append(ended, webhook.EndedDeliveries{EndpointID: a.EndpointID, Tenant: a.Tenant})
+		}
+		ended[i].Deliveries++
+	}
+	return ended
 }
 
 // finishAll ends deliveries, with the attempts that end them, if given. Those are under

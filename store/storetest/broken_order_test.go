@@ -185,6 +185,7 @@ func brokenOrder() []broken {
 }
 
 func brokenEndings() []broken {
+	const counted = "what ends as unknown is counted by endpoint, and may be given time"
 	eachOverdue := func(change func(*webhook.EndOverdueParams)) func(*store) {
 		return func(s *store) {
 			s.endOverdue = func(ctx context.Context, p webhook.EndOverdueParams) (webhook.EndOverdueResult, error) {
@@ -199,24 +200,33 @@ func brokenEndings() []broken {
 		}, []string{
 			"what is marked as sent is claimed by nobody after its lease, and ends as unknown",
 			"a result that comes after the end as unknown is late, and in the log",
-			"a lease that is lost marks nothing",
+			"a lease that is lost marks nothing", counted,
 			"no more end as unknown than the limit",
 		}},
 		{"ends nothing as unknown", func(s *store) {
-			s.endUnknown = func(context.Context, webhook.EndUnknownParams) (int, error) { return 0, nil }
-		}, []string{"what is marked as sent is claimed by nobody after its lease, and ends as unknown", "no more end as unknown than the limit"}},
+			s.endUnknown = func(context.Context, webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) { return nil, nil }
+		}, []string{counted, "what is marked as sent is claimed by nobody after its lease, and ends as unknown", "no more end as unknown than the limit"}},
 		{"ends all that are unknown at once", func(s *store) {
-			s.endUnknown = func(ctx context.Context, p webhook.EndUnknownParams) (int, error) {
+			s.endUnknown = func(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
 				p.Limit = plenty
 				return s.Store.EndUnknown(ctx, p)
 			}
 		}, []string{"no more end as unknown than the limit"}},
 		{"ends what is sent before its lease does", func(s *store) {
-			s.endUnknown = func(ctx context.Context, p webhook.EndUnknownParams) (int, error) {
-				p.Now = p.Now.Add(time.Minute)
+			s.endUnknown = func(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
+				p.ExpiredBefore = p.ExpiredBefore.Add(time.Minute)
 				return s.Store.EndUnknown(ctx, p)
 			}
-		}, []string{"what is marked as sent is claimed by nobody after its lease, and ends as unknown"}},
+		}, []string{counted, "what is marked as sent is claimed by nobody after its lease, and ends as unknown"}},
+		{"counts what ended as unknown for one endpoint", func(s *store) {
+			s.endUnknown = func(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
+				ended, err := s.Store.EndUnknown(ctx, p)
+				for i := range ended {
+					ended[0].Deliveries += ended[i].Deliveries * min(i, 1)
+				}
+				return ended[:min(len(ended), 1)], err
+			}
+		}, []string{counted}},
 		{"keeps the mark", func(s *store) {
 			marked := map[uuid.UUID]bool{}
 			s.markSent = func(ctx context.Context, p webhook.MarkSentParams) ([]uuid.UUID, error) {

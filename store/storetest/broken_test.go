@@ -37,7 +37,7 @@ type store struct {
 	cancelDeliveries   func(context.Context, webhook.CancelDeliveriesParams) (int, error)
 	releaseOrdered     func(context.Context, webhook.ReleaseOrderedParams) (webhook.ReleaseOrderedResult, error)
 	markSent           func(context.Context, webhook.MarkSentParams) ([]uuid.UUID, error)
-	endUnknown         func(context.Context, webhook.EndUnknownParams) (int, error)
+	endUnknown         func(context.Context, webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error)
 	endOverdue         func(context.Context, webhook.EndOverdueParams) (webhook.EndOverdueResult, error)
 	cancelDelivery     func(context.Context, webhook.CancelDeliveryParams) (bool, error)
 	hastenDelivery     func(context.Context, webhook.HastenDeliveryParams) (bool, error)
@@ -141,7 +141,7 @@ func (s *store) MarkSent(ctx context.Context, p webhook.MarkSentParams) ([]uuid.
 	return s.markSent(ctx, p)
 }
 
-func (s *store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) (int, error) {
+func (s *store) EndUnknown(ctx context.Context, p webhook.EndUnknownParams) ([]webhook.EndedDeliveries, error) {
 	return s.endUnknown(ctx, p)
 }
 

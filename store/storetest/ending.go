@@ -19,11 +19,19 @@ func (e *env[Tx]) markSent(at time.Time, leases ...leased) []uuid.UUID {
 	return lost
 }
 
-func (e *env[Tx]) endUnknown(at time.Time, limit int) int {
+func (e *env[Tx]) endUnknown(at time.Time, limit int) (n int) {
 	e.t.Helper()
-	n, err := e.store.EndUnknown(e.ctx, webhook.EndUnknownParams{Now: at, Limit: limit})
-	e.must(err, "end deliveries of unknown outcome")
+	for _, ended := range e.endUnknownBefore(at, at, limit) {
+		n += ended.Deliveries
+	}
 	return n
+}
+
+func (e *env[Tx]) endUnknownBefore(expired, at time.Time, limit int) []webhook.EndedDeliveries {
+	e.t.Helper()
+	ended, err := e.store.EndUnknown(e.ctx, webhook.EndUnknownParams{Now: at, ExpiredBefore: expired, Limit: limit})
+	e.must(err, "end deliveries of unknown outcome")
+	return ended
 }
 
 // onceTests are about deliveries that are sent at most once.
@@ -76,6 +84,26 @@ func onceTests[Tx any]() []test[Tx] {
 			e.equal(0, e.endUnknown(e.at(3*leaseTime), plenty), "ended")
 			e.record(e.at(leaseTime), delivered(held, e.now))
 			e.equal([]uuid.UUID{held.DeliveryID}, e.markSent(e.at(leaseTime), held), "lost after the end")
+		}},
+		{name: "what ends as unknown is counted by endpoint, and may be given time", run: func(e *env[Tx]) {
+			want := make(map[webhook.EndedDeliveries]bool)
+			for n, tenant := range []string{"acme", "other"} {
+				endpoint := e.deliveries(n+1, tenant)
+				e.markSent(e.now, e.claim(e.now, oldest(endpoint, webhook.LaneFirst, plenty))...)
+				want[webhook.EndedDeliveries{EndpointID: endpoint.ID, Tenant: tenant, Deliveries: n + 1}] = true
+			}
+			at := e.at(3 * leaseTime)
+			e.equal(0, len(e.endUnknownBefore(e.at(leaseTime-time.Microsecond), at, plenty)), "ended that expired later")
+			got := make(map[webhook.EndedDeliveries]bool)
+			for _, ended := range e.endUnknownBefore(e.at(leaseTime), at, plenty) {
+				got[ended] = true
+			}
+			e.equal(want, got, "ended")
+			for ended := range want {
+				for _, d := range e.list(webhook.ListDeliveriesParams{Scope: webhook.AllTenants(), EndpointID: ended.EndpointID}) {
+					e.equal(at, d.FinishedAt, "finished at")
+				}
+			}
 		}},
 		{name: "no more end as unknown than the limit", run: func(e *env[Tx]) {
 			held := e.claim(e.now, oldest(e.deliveries(5, "acme"), webhook.LaneFirst, 5))
