@@ -231,7 +231,7 @@ func holdReadTransaction(ctx context.Context, db *sql.DB, d time.Duration) error
 // out until its busy timeout ends.
 func TestTheHostGetsItsTurnBesideABusyLibrary(t *testing.T) {
 	t.Parallel()
-	db := open(t, newFile(t)+"?"+busy(5000)+"&_txlock=immediate")
+	db := open(t, newFile(t)+"?"+busy(10000)+"&_txlock=immediate")
 	store := migrated(t, db)
 	createInvoices(t, db)
 	var endpoints []uuid.UUID

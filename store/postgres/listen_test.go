@@ -47,7 +47,7 @@ func TestListenEndsWithItsContext(t *testing.T) {
 		require.NoError(t, <-done, name)
 		cancel()
 	}
-	assert.Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 }, 5*time.Second, 5*time.Millisecond)
+	assert.Eventually(t, func() bool { return pool.Stat().AcquiredConns() == 0 }, 30*time.Second, 5*time.Millisecond)
 }
 
 func TestSQLStoreWithoutAConnectionToListenOnLeavesItToPolling(t *testing.T) {
