@@ -92,11 +92,13 @@ func (w *world) atRest(processes int, load func(), crowds []*crowd, also ...func
 	w.t.Helper()
 	for give := time.Now().Add(2 * patience); ; {
 		w.settle(processes, also...)
+		stoodStill := standstill()
 		load()
 		for _, c := range crowds {
 			c.take()
 		}
-		if w.undisturbed(6*quick().HeartbeatInterval, processes, also...) {
+		undisturbed := w.undisturbed(6*quick().HeartbeatInterval, processes, also...)
+		if stoodStill() < 2*quick().HeartbeatInterval && undisturbed {
 			return
 		}
 		require.True(w.t, time.Now().Before(give), "the processes never come to rest")
@@ -142,6 +144,29 @@ func (w *world) settle(processes int, also ...func() bool) {
 	w.eventually("the members have settled", func() bool {
 		return w.undisturbed(steadyBeats*quick().HeartbeatInterval, processes, also...)
 	})
+}
+
+// standstill watches for moments in which the whole machine stands still, until the
+// returned function, which returns the longest, is called. Nobody sees afterwards that
+// the processes took one another for dead then.
+func standstill() (stop func() time.Duration) {
+	over, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		last, most := time.Now(), time.Duration(0)
+		for ended := false; !ended; {
+			select {
+			case <-tick.C:
+			case <-over:
+				ended = true
+			}
+			most = max(most, time.Since(last))
+			last = time.Now()
+		}
+		longest <- most
+	}()
+	return func() time.Duration { close(over); return <-longest }
 }
 
 // undisturbed watches the members for a while, and reports whether there were as many

@@ -174,5 +174,5 @@ func TestB45TransactionsThatCommitOutOfOrderLoseNothing(t *testing.T) {
 		_, sent := w.arrival(id)
 		assert.False(t, sent, "a rolled-back event was sent")
 	}
-	assert.Len(t, w.received(), len(committed), "each once")
+	w.eachOnce(len(committed))
 }

@@ -505,6 +505,20 @@ func (w *world) failures(ctx context.Context, event uuid.UUID) (n int) {
 	return n
 }
 
+// eachOnce asserts that so many events were sent, each once, and again only if that
+// failed: on a machine that stands still a request may time out.
+func (w *world) eachOnce(events int) {
+	w.t.Helper()
+	times := map[uuid.UUID]int{}
+	for _, r := range w.received() {
+		times[r.event]++
+	}
+	assert.Len(w.t, times, events)
+	for event, n := range times {
+		assert.LessOrEqual(w.t, n, 1+w.failures(w.t.Context(), event), "requests for event %s", event)
+	}
+}
+
 // deliveries returns an event's deliveries and their attempts.
 func (w *world) deliveries(ctx context.Context, event uuid.UUID) (d []webhook.Delivery, attempts [][]webhook.Attempt) {
 	w.t.Helper()
