@@ -37,6 +37,7 @@ type row struct {
 	state   webhook.DeliveryState // after nearly two minutes of nothing else
 	circuit bool                  // opens it
 	counts  bool                  // uses an attempt
+	fails   bool                  // counts in health and auto-disable, as a failure
 	before  func(w *world, e webhook.Endpoint)
 }
 
@@ -44,7 +45,7 @@ type row struct {
 // stop are tested where those are (TestAFaultOfTheEgressProxy…, TestStopping…).
 func outcomes() []row {
 	failure := func(name string, class webhook.ErrorClass, answer func(*http.Request) (*http.Response, error)) row {
-		return row{name: name, answer: answer, class: class, state: webhook.StatePending, circuit: true, counts: true}
+		return row{name: name, answer: answer, class: class, state: webhook.StatePending, circuit: true, counts: true, fails: true}
 	}
 	rows := []row{
 		{name: "2xx", answer: status(http.StatusAccepted), state: webhook.StateDelivered, counts: true},
@@ -60,7 +61,7 @@ func outcomes() []row {
 		failure("redirect", webhook.ClassRedirect, status(http.StatusFound, "Location", "https://elsewhere.example/")),
 		{name: "429", answer: status(http.StatusTooManyRequests), class: webhook.ClassHTTP4xx, state: webhook.StatePending, counts: true},
 		{name: "410", answer: status(http.StatusGone), class: webhook.ClassHTTP4xx, state: webhook.StateDead, counts: true},
-		{name: "blocked", answer: fails(egress.ErrBlocked), class: webhook.ClassBlocked, state: webhook.StatePending, counts: true},
+		{name: "blocked", answer: fails(egress.ErrBlocked), class: webhook.ClassBlocked, state: webhook.StatePending, counts: true, fails: true},
 		{
 			name: "secret box", answer: status(http.StatusOK), class: webhook.ClassInternal, state: webhook.StatePending,
 			before: func(w *world, _ webhook.Endpoint) { w.box.locked.Store(true) },
@@ -117,6 +118,13 @@ func (r *row) check(t *testing.T, w *world) {
 	} else {
 		assert.Equal(t, webhook.EndpointActive, w.state(e.ID))
 	}
+	health, err := w.hooks.Health().Endpoint(t.Context(), webhook.AllTenants(), e.ID)
+	require.NoError(t, err)
+	succeeds := r.state == webhook.StateDelivered
+	assert.Equal(t, r.fails, health.Hour.Failed > 0, "counts as a failure: %d", health.Hour.Failed)
+	assert.Equal(t, r.fails, health.ConsecutiveFailures > 0, "counts in auto-disable: %d", health.ConsecutiveFailures)
+	assert.Equal(t, succeeds, health.Hour.Succeeded > 0, "counts as a success: %d", health.Hour.Succeeded)
+	assert.Equal(t, r.counts, health.Hour.Attempts > 0, "is seen: %d", health.Hour.Attempts)
 	log := w.attempts(first.ID)
 	require.NotEmpty(t, log)
 	if !r.counts {

@@ -698,6 +698,9 @@ type MaintainParams struct {
 	// ActivityBefore removes what dispatchers did in times that began before it, and
 	// NoticesBefore notices that were created before it.
 	ActivityBefore, NoticesBefore time.Time
+
+	// DeletedBefore removes the vitals of endpoints that were deleted before it.
+	DeletedBefore time.Time
 }
 
 // DutyParams names something that one process at a time does for all.

@@ -17,6 +17,10 @@ const (
 	activityKept = 48 * time.Hour
 	noticesKept  = 30 * day
 
+	// deletedKept is for how long the vitals of a deleted endpoint are kept: a
+	// dispatcher that has not heard of it would write them again.
+	deletedKept = day
+
 	// dutyUpkeep is the duty of doing it.
 	dutyUpkeep = "upkeep"
 
@@ -43,6 +47,7 @@ func (r *run) upkeep(ctx context.Context) error {
 			EventsBefore:     before(now, r.cfg.Retention.Events),
 			ActivityBefore:   now.Add(-activityKept),
 			NoticesBefore:    now.Add(-noticesKept),
+			DeletedBefore:    now.Add(-deletedKept),
 		})
 		return errors.Join(maintained, r.core.removePayloads(ctx), r.sweepPayloads(ctx))
 	})

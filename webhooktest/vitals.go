@@ -266,6 +266,11 @@ func (s *Store) forgetFares(p webhook.MaintainParams) {
 			delete(s.fares.activity, k)
 		}
 	}
+	for id := range s.fares.vitals {
+		if e := s.endpoints[id]; e != nil && !e.DeletedAt.IsZero() && e.DeletedAt.Before(p.DeletedBefore) {
+			delete(s.fares.vitals, id)
+		}
+	}
 	for id, n := range s.fares.notices {
 		if n.CreatedAt.Before(p.NoticesBefore) {
 			delete(s.fares.notices, id)

@@ -100,6 +100,7 @@ func (s *core) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 		s.maintainLogs(ctx, p),
 		s.removeEvents(ctx, p.EventsBefore),
 		s.removeNotices(ctx, p),
+		s.removeVitals(ctx, p.DeletedBefore),
 		s.removeOrderHolds(ctx, p.Now),
 		s.removeReplayJobs(ctx, p.EventsBefore),
 	)

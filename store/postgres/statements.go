@@ -39,7 +39,7 @@ type statements struct {
 	listAllCounters, listTenantCounters, listEndpointCounters statement
 	findOldEvents, removeEvents, removeKeys, removeUnmatched  statement
 	insertGonePayloads, gonePayloads, forgetPayloads          statement
-	absentEvents                                              statement
+	absentEvents, removeVitals                                statement
 	// Erasure.
 	findErasable, eraseOpen, eraseLog, eraseDead, stillOpen, eraseEndpoint, eraseEvents, eraseRest statement
 	// The system.
@@ -161,6 +161,7 @@ func newStatements(names map[string]string) (statements, error) {
 		{&s.gonePayloads, gonePayloadsSQL, true},
 		{&s.forgetPayloads, forgetPayloadsSQL, true},
 		{&s.absentEvents, absentEventsSQL, true},
+		{&s.removeVitals, removeVitalsSQL, true},
 
 		{&s.findErasable, findErasableSQL, true},
 		{&s.eraseOpen, eraseOpenSQL, true},

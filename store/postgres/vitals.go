@@ -29,6 +29,37 @@ ON CONFLICT (endpoint_id) DO UPDATE SET version = excluded.version, level = excl
 WHERE v.version = excluded.version - 1
 RETURNING endpoint_id`
 
+// Looks at a page of vitals. Rides on endpoint_vitals_pkey, in order, and on endpoint_pkey.
+const removeVitalsSQL = `
+WITH page AS MATERIALIZED (
+    SELECT endpoint_id FROM {{schema}}.endpoint_vitals WHERE endpoint_id > $1::uuid ORDER BY endpoint_id LIMIT $3::integer
+), gone AS (
+    DELETE FROM {{schema}}.endpoint_vitals WHERE endpoint_id = ANY (ARRAY(
+        SELECT endpoint_id FROM page
+        WHERE (SELECT true FROM {{schema}}.endpoint e WHERE e.id = page.endpoint_id AND e.deleted_at < $2::timestamptz LIMIT 1)
+    ))
+)
+SELECT endpoint_id FROM page ORDER BY endpoint_id`
+
+// removeVitals removes the vitals of endpoints that were deleted before a time.
+func (s *core) removeVitals(ctx context.Context, before time.Time) error {
+	if before.IsZero() {
+		return nil
+	}
+	var after uuid.UUID
+	err := s.inBatches(ctx, func() (more bool, err error) {
+		page, err := s.collectIDs(ctx, s.db, &s.sql.removeVitals, s.db.id(after), micros(before), removedAtOnce)
+		if len(page) > 0 {
+			after = page[len(page)-1]
+		}
+		return len(page) == removedAtOnce, err
+	})
+	if err != nil {
+		return fmt.Errorf("postgres: removing vitals of deleted endpoints: %w", err)
+	}
+	return nil
+}
+
 // Rides on endpoint_vitals_unwell_idx and endpoint_pkey.
 const listUnwellSQL = `
 SELECT v.endpoint_id FROM {{schema}}.endpoint_vitals v

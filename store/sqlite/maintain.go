@@ -61,6 +61,7 @@ func (s *Store) Maintain(ctx context.Context, p webhook.MaintainParams) error {
 		s.removeDeliveries(ctx, "removing old dead deliveries", selectOldDead, deleteOldDead, p.DeadBefore),
 		s.removeEvents(ctx, p.EventsBefore),
 		s.removeNotices(ctx, p),
+		s.removeVitals(ctx, p.DeletedBefore),
 		s.removeOrderHolds(ctx, p.Now),
 		s.removeReplayJobs(ctx, p.EventsBefore),
 		s.checkpoint(ctx),

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"slices"
@@ -18,6 +19,13 @@ const (
 		INSERT INTO {{prefix}}endpoint_vitals AS v (endpoint_id, version, level, data) VALUES (?, ?, ?, ?)
 		ON CONFLICT (endpoint_id) DO UPDATE SET version = excluded.version, level = excluded.level, data = excluded.data
 		WHERE v.version = excluded.version - 1`
+
+	// Rides on the primary key of endpoint_vitals, in order, and of endpoint.
+	selectVitalsPage query = `
+		SELECT endpoint_id, EXISTS (SELECT 1 FROM {{prefix}}endpoint e
+			WHERE e.id = endpoint_id AND e.deleted_at > 0 AND e.deleted_at < ?)
+		FROM {{prefix}}endpoint_vitals WHERE endpoint_id > ? ORDER BY endpoint_id LIMIT ?`
+	deleteVitals query = `DELETE FROM {{prefix}}endpoint_vitals WHERE endpoint_id = ?`
 
 	// Rides on endpoint_vitals_unwell and on the primary key of endpoint.
 	selectUnwell query = `
@@ -239,4 +247,39 @@ func (s *Store) ListActivity(ctx context.Context, from, until time.Time) ([]webh
 		})
 	})
 	return found, err
+}
+
+// removeVitals removes the vitals of endpoints that were deleted before a time.
+func (s *Store) removeVitals(ctx context.Context, before time.Time) error {
+	const doing = "removing vitals of deleted endpoints"
+	after := uuid.Nil
+	for more := !before.IsZero(); more; {
+		var gone [][]byte
+		err := s.read(ctx, doing, func(ctx context.Context) error {
+			gone = nil
+			seen, last := 0, after
+			rows, err := s.db.QueryContext(ctx, s.sql(selectVitalsPage), micros(before), blob(after), lookedAt)
+			err = scanAll(rows, err, func(rows *sql.Rows) error {
+				var deleted bool
+				err := rows.Scan(&last, &deleted)
+				if seen++; deleted {
+					gone = append(gone, bytes.Clone(blob(last)))
+				}
+				return err
+			})
+			after, more = last, seen == lookedAt
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		err = s.removeInBatches(ctx, doing, len(gone), []query{deleteVitals}, func(ctx context.Context, st statements, i int) error {
+			_, err := st[0].ExecContext(ctx, gone[i])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

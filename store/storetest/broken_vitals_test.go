@@ -144,6 +144,7 @@ func regardless(s *store, p *webhook.SaveVitalsParams) {
 }
 
 const (
+	vitalsRemoved  = "the vitals of endpoints that were deleted for a while are removed"
 	vitalsStored   = "vitals are stored byte for byte, with a version that counts"
 	vitalsFenced   = "vitals of another version are left as they are, and so are their notices"
 	vitalsOnce     = "of many that save the same version one does"
@@ -172,6 +173,12 @@ func brokenVitals() []broken {
 				p.Vitals[i].Level = 0
 			}
 		}), []string{vitalsStored, unwellSorted, healthCounts}},
+		{"keeps the vitals of deleted endpoints", eachMaintain(func(p *webhook.MaintainParams) {
+			p.DeletedBefore = time.Time{}
+		}), []string{vitalsRemoved}},
+		{"removes the vitals of endpoints deleted just now", eachMaintain(func(p *webhook.MaintainParams) {
+			p.DeletedBefore = p.Now
+		}), []string{vitalsRemoved}},
 		{"stores vitals of any version", eachSave(regardless), []string{vitalsFenced, vitalsOnce}},
 		{"adds notices of vitals that are not stored", func(s *store) {
 			s.saveVitals = func(ctx context.Context, p webhook.SaveVitalsParams) ([]uuid.UUID, error) {

@@ -40,6 +40,25 @@ func vitalsTests[Tx any]() []test[Tx] {
 			e.need(1, len(notices), "notices added")
 			e.equal(b, notices[0].EndpointID, "the notice's endpoint")
 		}},
+		{name: "the vitals of endpoints that were deleted for a while are removed", run: func(e *env[Tx]) {
+			all := e.endpoints(3, "acme", "*")
+			unknown := uuid.UUID{1}
+			for _, id := range append(endpointIDs(all...), unknown) {
+				e.saveVitals(vital(id, 0, webhook.LevelFailing, `{}`))
+			}
+			old, young := all[0], all[1]
+			old.DeletedAt, young.DeletedAt = e.now, e.at(time.Hour)
+			e.update(old)
+			e.update(young)
+			e.maintain(webhook.MaintainParams{Now: e.at(2 * time.Hour)})
+			e.equal(4, len(e.vitals(append(endpointIDs(all...), unknown)...)), "vitals kept where none are to be removed")
+			e.maintain(webhook.MaintainParams{Now: e.at(2 * time.Hour), DeletedBefore: e.at(time.Minute)})
+			var left []uuid.UUID
+			for _, v := range e.vitals(append(endpointIDs(all...), unknown)...) {
+				left = append(left, v.EndpointID)
+			}
+			e.sameSet([]uuid.UUID{young.ID, all[2].ID, unknown}, left, "vitals left")
+		}},
 		{name: "of many that save the same version one does", run: func(e *env[Tx]) {
 			var saved atomic.Int64
 			for version := range int64(3) {
