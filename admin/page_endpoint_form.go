@@ -291,11 +291,7 @@ func (v *visit) createFromDraft(d *endpointDraft) (webhook.Endpoint, error) {
 }
 
 func editEndpointPage(v *visit) error {
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return err
-	}
-	e, err := v.view.Endpoint(v.ctx(), id)
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}

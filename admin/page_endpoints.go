@@ -186,15 +186,11 @@ type figure struct {
 const recentDeliveries = 10
 
 func endpointPage(v *visit) error {
-	id, err := v.id("endpoint_id")
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}
-	e, err := v.view.Endpoint(v.ctx(), id)
-	if err != nil {
-		return err
-	}
-	h, err := v.view.Health(v.ctx(), id)
+	h, err := v.view.Health(v.ctx(), e.ID)
 	if err != nil {
 		return err
 	}
@@ -210,14 +206,14 @@ func endpointPage(v *visit) error {
 	}
 	data.Ranges = rangeChoices(window)
 	data.Chart, data.Latencies = newActivityChart("activity", buckets), newLatencyChart("latencies", buckets)
-	notices, err := v.view.Notices(v.ctx(), webhook.ListNoticesParams{EndpointID: id, Limit: 6})
+	notices, err := v.view.Notices(v.ctx(), webhook.ListNoticesParams{EndpointID: e.ID, Limit: 6})
 	if err != nil {
 		return err
 	}
 	for _, n := range notices {
 		data.Notices = append(data.Notices, noticeRow{At: n.CreatedAt, Word: noticeInWords(n)})
 	}
-	list, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{EndpointID: id, Limit: recentDeliveries})
+	list, err := v.view.Deliveries(v.ctx(), webhook.DeliveryQuery{EndpointID: e.ID, Limit: recentDeliveries})
 	if err != nil {
 		return err
 	}
@@ -294,11 +290,7 @@ func settingsInWords(e webhook.Endpoint) []namedValue {
 
 // testForm sends a test event and leads to what came of it.
 func testForm(v *visit) error {
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return err
-	}
-	e, err := v.view.Endpoint(v.ctx(), id)
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}
@@ -310,7 +302,7 @@ func testForm(v *visit) error {
 	if kind == "" {
 		kind = v.testTypes(e)[0].Value
 	}
-	a, err := v.testEndpoint(id, kind)
+	a, err := v.testEndpoint(e.ID, kind)
 	if err != nil {
 		return err
 	}
@@ -391,16 +383,12 @@ type confirmData struct {
 }
 
 func (v *visit) confirm(title string, data confirmData) error {
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return err
-	}
-	e, err := v.view.Endpoint(v.ctx(), id)
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}
 	data.endpointName = v.endpointName(e)
-	data.Action = "endpoints/" + id.String() + "/" + data.Action
+	data.Action = "endpoints/" + e.ID.String() + "/" + data.Action
 	return v.render(http.StatusOK, "confirm.html", title, data)
 }
 

@@ -171,7 +171,7 @@ type wizardData struct {
 
 // replayWizard asks what to replay, counts it, and offers to begin.
 func replayWizard(v *visit) error {
-	e, err := v.wizardEndpoint()
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}
@@ -215,14 +215,6 @@ func frozen(query url.Values, r webhook.ReplayJobRequest) map[string]string {
 		answers["to"] = r.EventsTo.UTC().Format(time.RFC3339)
 	}
 	return answers
-}
-
-func (v *visit) wizardEndpoint() (webhook.Endpoint, error) {
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return webhook.Endpoint{}, err
-	}
-	return v.view.Endpoint(v.ctx(), id)
 }
 
 func (v *visit) wizard(e webhook.Endpoint, query url.Values, errors map[string]string) wizardData {
@@ -315,7 +307,7 @@ func wizardTime(name, text string) (time.Time, error) {
 
 // createReplayForm begins what was counted.
 func createReplayForm(v *visit) error {
-	e, err := v.wizardEndpoint()
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}

@@ -39,11 +39,7 @@ type secretRow struct {
 }
 
 func secretPage(v *visit) error {
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return err
-	}
-	e, err := v.view.Endpoint(v.ctx(), id)
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}
@@ -130,11 +126,7 @@ func (v *visit) refusedRotation(refused error) error {
 	if !ok {
 		return refused
 	}
-	id, err := v.id("endpoint_id")
-	if err != nil {
-		return err
-	}
-	e, err := v.view.Endpoint(v.ctx(), id)
+	e, err := v.endpointOfPath()
 	if err != nil {
 		return err
 	}

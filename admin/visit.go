@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/outhook/webhook"
 	"github.com/outhook/webhook/admin/internal/scope"
 )
 
@@ -51,6 +52,15 @@ func (v *visit) id(name string) (uuid.UUID, error) {
 		return uuid.Nil, errNotFound
 	}
 	return id, nil
+}
+
+// endpointOfPath is the endpoint whose id stands in the path.
+func (v *visit) endpointOfPath() (webhook.Endpoint, error) {
+	id, err := v.id("endpoint_id")
+	if err != nil {
+		return webhook.Endpoint{}, err
+	}
+	return v.view.Endpoint(v.ctx(), id)
 }
 
 // readJSON reads the body into dst. Unknown fields are refused, and so is anything

@@ -2,11 +2,7 @@
 // SVG, which a template writes down. It knows no colours, only names of classes.
 package chart
 
-import (
-	"math"
-	"strconv"
-	"strings"
-)
+import "math"
 
 // Width and Height are those of the view box in which shapes lie. The picture is
 // stretched to whatever room there is, so no text may stand in it.
@@ -76,47 +72,6 @@ func NewBars(bars []Bar) Bars {
 	return c
 }
 
-// Line is a laid-out line.
-type Line struct {
-	// Points are those of a polyline, and Area those of the polygon below it.
-	Points, Area string
-	Top          float64
-}
-
-// NewLine lays out values at equal distances, against a top of at least the given one.
-// NaN is a value that is not known: the line passes it by.
-func NewLine(values []float64, top float64) Line {
-	for _, v := range values {
-		if !math.IsNaN(v) {
-			top = max(top, v)
-		}
-	}
-	l := Line{Top: Nice(top)}
-	var points []string
-	var first, last float64
-	step := float64(Width)
-	if len(values) > 1 {
-		step = float64(Width) / float64(len(values)-1)
-	}
-	for i, v := range values {
-		if math.IsNaN(v) {
-			continue
-		}
-		x := round(float64(i) * step)
-		if len(points) == 0 {
-			first = x
-		}
-		last = x
-		points = append(points, number(x)+","+number(round(Height-v/l.Top*Height)))
-	}
-	if len(points) == 0 {
-		return l
-	}
-	l.Points = strings.Join(points, " ")
-	l.Area = number(first) + "," + number(Height) + " " + l.Points + " " + number(last) + "," + number(Height)
-	return l
-}
-
 // Nice is the least of 1, 2, 2.5, 5 times a power of ten that is not less than v; it is
 // 1 for nothing.
 func Nice(v float64) float64 {
@@ -133,5 +88,3 @@ func Nice(v float64) float64 {
 }
 
 func round(f float64) float64 { return math.Round(f*100) / 100 }
-
-func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }

@@ -1,7 +1,6 @@
 package chart_test
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,14 +30,6 @@ func TestBarsStandOnTheGroundAndOnOneAnother(t *testing.T) {
 	assert.InDelta(t, 0, c.Rects[1].Y, 0)
 	require.Len(t, c.Columns, 2)
 	assert.Equal(t, "two", c.Columns[1].Title)
-}
-
-func TestALinePassesByWhatIsNotKnown(t *testing.T) {
-	t.Parallel()
-	l := chart.NewLine([]float64{math.NaN(), 5, 10, math.NaN(), 0}, 0)
-	assert.Equal(t, "250,50 500,0 1000,100", l.Points)
-	assert.Equal(t, "250,100 250,50 500,0 1000,100 1000,100", l.Area)
-	assert.Empty(t, chart.NewLine([]float64{math.NaN()}, 0).Points)
 }
 
 func TestNothingIsDrawnOutsideOfThePicture(t *testing.T) {
