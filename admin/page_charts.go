@@ -2,7 +2,7 @@ package admin
 
 import (
 	"fmt"
-	"strconv"
+	"math"
 	"time"
 
 	"github.com/outhook/webhook"
@@ -102,11 +102,12 @@ func inMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.
 // spanScale is a value of a scale of milliseconds.
 func spanScale(v float64) string { return phrase.Span(time.Duration(v * float64(time.Millisecond))) }
 
+// scale is a value of a scale of attempts; half an attempt is none.
 func scale(v float64) string {
-	if v == float64(int64(v)) {
-		return phrase.Number(int64(v))
+	if v != math.Trunc(v) {
+		return ""
 	}
-	return strconv.FormatFloat(v, 'f', 1, 64)
+	return phrase.Number(int64(v))
 }
 
 // withoutGaps fills in the buckets in which nothing happened.

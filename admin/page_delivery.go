@@ -214,7 +214,11 @@ func (v *visit) steps(d webhook.Delivery, attempts []webhook.Attempt) []delivery
 	case d.State == webhook.StateInFlight:
 		steps = append(steps, deliveryStep{Mark: deliveryTag(d), Title: "On its way"})
 	case d.State == webhook.StatePending && !d.NextAttemptAt.IsZero():
-		steps = append(steps, deliveryStep{At: d.NextAttemptAt, Mark: deliveryTag(d), Title: "Next attempt"})
+		next := deliveryStep{At: d.NextAttemptAt, Mark: deliveryTag(d), Title: "Next attempt"}
+		if now := time.Now(); !d.NextAttemptAt.After(now) {
+			next.At, next.Title = time.Time{}, "Next attempt, due since "+phrase.Since(d.NextAttemptAt, now)
+		}
+		steps = append(steps, next)
 	case d.Run != webhook.TestRun && d.State != webhook.StateDelivered && !d.FinishedAt.IsZero():
 		steps = append(steps, deliveryStep{At: d.FinishedAt, Mark: deliveryTag(d), Title: sentence(deliveryTag(d).Word), Note: sentence(d.Reason)})
 	}

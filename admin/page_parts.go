@@ -277,13 +277,16 @@ type deliveryTable struct {
 // deliveryTable makes the rows of a list. The names of endpoints are read once each.
 func (v *visit) deliveryTable(list []webhook.Delivery, showEndpoint bool) (deliveryTable, error) {
 	t := deliveryTable{Base: v.base, Operator: v.principal.operator, ShowEndpoint: showEndpoint, Rows: make([]deliveryRow, len(list))}
+	reasons, err := v.view.WaitReasons(v.ctx(), list)
+	if err != nil {
+		return t, err
+	}
 	names := v.endpointNames()
 	for i, d := range list {
-		t.Rows[i] = deliveryRow{deliveryShape: deliveryOf(d), Tag: deliveryTag(d), Answer: answerTag(d.LastStatus, d.LastClass), Next: nextInWords(d, time.Now())}
+		t.Rows[i] = deliveryRow{deliveryShape: deliveryOf(d), Tag: deliveryTag(d), Answer: answerTag(d.LastStatus, d.LastClass), Next: nextInWords(d, reasons[i], time.Now())}
 		if !showEndpoint {
 			continue
 		}
-		var err error
 		if t.Rows[i].EndpointURL, err = names(d.EndpointID); err != nil {
 			return t, err
 		}
@@ -308,14 +311,22 @@ func (v *visit) endpointNames() func(uuid.UUID) (string, error) {
 	}
 }
 
-// nextInWords says when a delivery goes on.
-func nextInWords(d webhook.Delivery, now time.Time) string {
-	switch {
-	case d.State != webhook.StatePending || d.NextAttemptAt.IsZero():
-		return ""
-	case d.NextAttemptAt.After(now.Add(time.Second)):
+// nextInWords says when a delivery goes on, or what it waits for.
+func nextInWords(d webhook.Delivery, why webhook.WaitReason, now time.Time) string {
+	switch why {
+	case webhook.WaitNone:
+	case webhook.WaitPaused:
+		return "endpoint paused"
+	case webhook.WaitOrdering:
+		return "behind another one"
+	case webhook.WaitCircuitOpen:
+		return "circuit open"
+	case webhook.WaitRateLimited:
+		return "endpoint asked for patience"
+	case webhook.WaitRetry:
 		return "next attempt " + phrase.Ago(d.NextAttemptAt, now)
-	default:
+	case webhook.WaitDue:
 		return "due now"
 	}
+	return ""
 }

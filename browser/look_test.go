@@ -107,11 +107,17 @@ func TestEveryPageCanBeReadAndUsed(t *testing.T) {
 
 // audit lists what keeps somebody from reading or using a page: controls and links
 // without a name, a text with too little contrast (WCAG 2.2, 1.4.3), not exactly one
-// heading of the first level, a focus that cannot be seen, controls too small to hit.
+// heading of the first level, headings that leave a level out, a focus that cannot be seen, controls too small to hit.
 const audit = `() => {
 	const found = [];
 	const about = (e) => e.outerHTML.replace(/\s+/g, " ").slice(0, 140);
 	if (document.querySelectorAll("h1").length !== 1) found.push("headings: " + document.querySelectorAll("h1").length);
+	let level = 1;
+	for (const e of document.querySelectorAll("h1, h2, h3, h4, h5, h6")) {
+		if (!shown(e)) continue;
+		if (Number(e.nodeName[1]) > level + 1) found.push("a heading's level is left out: " + about(e));
+		level = Number(e.nodeName[1]);
+	}
 	if (!document.title || !document.documentElement.lang) found.push("no title or language");
 	for (const e of document.querySelectorAll("input:not([type=hidden]), select, textarea")) {
 		if (![...(e.labels ?? [])].some((l) => l.textContent.trim() !== "")) found.push("no label: " + about(e));
