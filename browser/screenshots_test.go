@@ -4,7 +4,7 @@ package browser_test
 
 import (
 	"context"
-	"encoding/json"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"testing"
@@ -14,58 +14,52 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/outhook/webhook"
-	"github.com/outhook/webhook/internal/vitals"
+	"github.com/outhook/webhook/webhooktest"
 )
 
-// TestScreenshots takes the pictures in docs/img: `make screenshots`. The deliveries are
-// made as anywhere; of what lies hours back, how the endpoints fared is written down as
-// if it had been.
+// The receivers of the pictures.
+const (
+	billing  = "https://hooks.acme.example/webhooks"
+	crm      = "https://crm.acme.example/in"
+	erp      = "https://erp.acme.example/incoming"
+	globex   = "https://api.globex.example/events"
+	umbrella = "https://in.umbrella.example/hook"
+)
+
+// TestScreenshots takes the pictures in docs/img: `make screenshots`. What they show was
+// enqueued, sent and answered: the day before is lived through within a minute, by a
+// clock that runs ahead.
 func TestScreenshots(t *testing.T) {
-	w := newWorld(t, slowRetries()...)
-	w.network.answer("https://hooks.acme.example/webhooks", answer{status: http.StatusNoContent, after: 38 * time.Millisecond})
-	w.network.answer("https://crm.acme.example/in", answer{status: http.StatusOK, body: "ok", after: 120 * time.Millisecond})
-	w.network.answer("https://erp.acme.example/incoming", answer{status: http.StatusUnauthorized, body: `{"error":"signature does not match"}`, after: 12 * time.Millisecond})
-	good := w.endpoint("acme", "https://hooks.acme.example/webhooks", "invoice.*", "order.*")
-	crm := w.endpoint("acme", "https://crm.acme.example/in", "order.*")
-	erp := w.endpoint("acme", "https://erp.acme.example/incoming", "*")
-	_, err := w.hooks.Endpoints().Update(t.Context(), webhook.AllTenants(), good.ID, webhook.EndpointUpdate{Description: new("Billing")})
-	require.NoError(t, err)
-	var first string
-	for n := range 7 {
-		id := w.order("acme", 4711+n)
-		if n == 0 {
-			first = id
-		}
-	}
-	w.eventually("the circuit opens", func() bool {
-		h, err := w.hooks.Health().Endpoint(t.Context(), webhook.AllTenants(), erp.ID)
-		return err == nil && h.Circuit.State != webhook.CircuitClosed && w.network.count("https://hooks.acme.example/webhooks") == 7
+	d := liveADay(t)
+	w := d.world
+	ids := d.ids
+	w.eventually("all is well but for one", func() bool {
+		o, err := w.hooks.Health().Overview(t.Context(), webhook.OverviewParams{Scope: webhook.AllTenants()})
+		return err == nil && o.OldestReadyAgeHealthy < time.Second && o.Endpoints.Failing == 1
 	})
-	w.fared(good.ID, 60, 0, http.StatusNoContent, 40*time.Millisecond)
-	w.fared(crm.ID, 35, 0.04, http.StatusBadGateway, 130*time.Millisecond)
-	w.fared(erp.ID, 12, 1, http.StatusUnauthorized, 14*time.Millisecond)
 
 	p := w.open("zoe@acme")
 	p.visit("/settings/webhooks/")
 	p.sees("Latest deliveries")
 	p.shot("overview", 1150)
-	p.visit("/settings/webhooks/endpoints/" + erp.ID.String())
+	p.visit("/settings/webhooks/endpoints/" + ids[erp].String())
 	p.sees("Circuit")
 	p.shot("endpoint", 1250)
 	p.visit("/settings/webhooks/deliveries")
 	p.sees("order.created")
 	p.shot("deliveries", 1000)
-	list, err := w.hooks.Deliveries().List(t.Context(), webhook.DeliveryQuery{Scope: webhook.AllTenants(), EventID: uuid.MustParse(first), EndpointID: erp.ID})
+	list, err := w.hooks.Deliveries().List(t.Context(), webhook.DeliveryQuery{Scope: webhook.AllTenants(), EndpointID: ids[erp], Status: webhook.Status4xx, Limit: 1})
 	require.NoError(t, err)
+	require.NotEmpty(t, list.Deliveries)
 	p.visit("/settings/webhooks/deliveries/" + list.Deliveries[0].ID.String())
 	p.press("What the receiver answered")
 	p.shot("delivery", 1500)
-	p.visit("/settings/webhooks/endpoints/" + good.ID.String() + "/replay?count=yes&what=all&window=24h")
+	p.visit("/settings/webhooks/endpoints/" + ids[billing].String() + "/replay?count=yes&what=all&window=24h")
 	p.sees("would be sent again")
 	p.shot("replay", 1000)
-	_, err = w.hooks.Endpoints().RotateSecret(t.Context(), webhook.AllTenants(), crm.ID, webhook.RotateOptions{})
+	_, err = w.hooks.Endpoints().RotateSecret(t.Context(), webhook.AllTenants(), ids[crm], webhook.RotateOptions{})
 	require.NoError(t, err)
-	p.visit("/settings/webhooks/endpoints/" + crm.ID.String() + "/secret")
+	p.visit("/settings/webhooks/endpoints/" + ids[crm].String() + "/secret")
 	p.sees("signs for another")
 	p.shot("secret", 1150)
 	p.visit("/settings/webhooks/endpoints/new")
@@ -75,8 +69,16 @@ func TestScreenshots(t *testing.T) {
 	p.sees("the scheme must be https")
 	p.shot("form", 1000)
 
+	o := w.open("operator")
+	o.visit("/admin/webhooks/")
+	o.sees("Dispatchers")
+	o.shot("operators-overview", 1500)
+	o.visit("/admin/webhooks/endpoints")
+	o.sees(globex)
+	o.shot("operators-endpoints", 900)
+
 	p.dark()
-	p.visit("/settings/webhooks/endpoints/" + good.ID.String() + "?range=day")
+	p.visit("/settings/webhooks/endpoints/" + ids[billing].String() + "?range=day")
 	p.sees("Healthy")
 	p.shot("endpoint-dark", 1150)
 	p.narrow()
@@ -87,71 +89,118 @@ func TestScreenshots(t *testing.T) {
 	p.visit("/settings/webhooks/")
 	p.sees("Latest deliveries")
 	p.shot("overview-phone", 1400)
+	p.visit("/settings/webhooks/endpoints/" + ids[billing].String())
+	p.sees("Healthy")
+	p.shot("endpoint-phone", 1700)
 }
 
-func slowRetries() []time.Duration {
-	return []time.Duration{0, 100 * time.Millisecond, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour}
+// aDay is a world that has been at work for a day.
+type aDay struct {
+	*world
+
+	clock  *webhooktest.Clock
+	ids    map[string]uuid.UUID // by URL
+	random *rand.Rand
+	orders int
+	wrong  bool // the ERP system has not learnt its new secret
 }
 
-// fared writes down how an endpoint fared in the last day.
-func (w *world) fared(id uuid.UUID, perBucket int, failing float64, status int, latency time.Duration) {
-	w.t.Helper()
-	random := rand.New(rand.NewPCG(uint64(perBucket), 7))
-	now := time.Now()
-	state := vitals.State{At: now, UsualLatency: latency}
-	if failing < 1 {
-		state.LastSuccess = now.Add(-4 * time.Second)
+func liveADay(t *testing.T) *aDay {
+	t.Helper()
+	clock := webhooktest.NewClock(time.Now().Add(-24 * time.Hour))
+	d := &aDay{
+		world: newWorldAt(t, clock, webhook.DispatcherConfig{}),
+		clock: clock, ids: map[string]uuid.UUID{}, random: rand.New(rand.NewPCG(1, 7)),
 	}
-	if failing > 0 {
-		state.LastFailure, state.LastStatus, state.LastClass = now.Add(-9*time.Second), status, "http_4xx"
+	for _, e := range []struct {
+		tenant, url, words string
+		types              []string
+	}{
+		{"acme", billing, "Billing", []string{"invoice.*", "order.*"}},
+		{"acme", crm, "", []string{"order.*"}},
+		{"acme", erp, "", []string{"*"}},
+		{"globex", globex, "", []string{"*"}},
+		{"umbrella", umbrella, "", []string{"order.*"}},
+	} {
+		made, err := d.hooks.Endpoints().Create(t.Context(), webhook.EndpointParams{Tenant: e.tenant, URL: e.url, Types: e.types, Description: e.words})
+		require.NoError(t, err)
+		d.ids[e.url] = made.ID
 	}
-	fill := func(n int, each time.Duration, scale int) vitals.Buckets {
-		var buckets vitals.Buckets
-		for i := range n {
-			all := int64(perBucket*scale + random.IntN(perBucket*scale))
-			bad := int64(float64(all) * failing)
-			if failing > 0 && failing < 1 && i%4 != 2 {
-				bad = 0
-			}
-			counts := vitals.Counts{vitals.OK: all - bad, vitals.Delivered: all - bad}
-			if status < 500 {
-				counts[vitals.Client] = bad
-			} else {
-				counts[vitals.Server] = bad
-			}
-			buckets = append(buckets, vitals.Bucket{At: now.Truncate(each).Add(-time.Duration(n-1-i) * each), Counts: counts})
+	for now := clock.Now(); ; now = clock.Now() {
+		left := time.Until(now)
+		switch {
+		case -left > 70*time.Minute:
+			d.pass(10*time.Minute, 5)
+		case -left > 30*time.Second:
+			d.pass(time.Minute, 0.5)
+		default:
+			d.keepTime()
+			return d
 		}
-		return buckets
 	}
-	state.Fine, state.Coarse = fill(13, vitals.Fine, 1), fill(25, vitals.Coarse, 12)
-	state.Latencies.Since = now.Add(-20 * time.Minute)
-	for range 400 {
-		state.Latencies.All.Add(latency + time.Duration(random.ExpFloat64()*float64(latency)/2))
+}
+
+// pass lets some time pass in which so many orders come in, more by day than by night.
+func (d *aDay) pass(step time.Duration, orders float64) {
+	d.t.Helper()
+	hour := float64(d.clock.Now().Hour()) + float64(d.clock.Now().Minute())/60
+	busy := 1.2 - math.Cos((hour-3)/24*2*math.Pi) // little at three in the morning
+	d.answers(busy)
+	for range int(busy*orders*(0.7+0.6*d.random.Float64()) + d.random.Float64()) {
+		d.orders++
+		d.order("acme", 4711+d.orders)
+		if d.orders%3 == 0 {
+			d.order("globex", 90+d.orders)
+		}
+		if d.orders%7 == 0 {
+			d.order("umbrella", 20+d.orders)
+		}
 	}
-	switch {
-	case failing == 1:
-		state.Outcomes.Known, state.Outcomes.Bits = 20, 1<<20-1
-		state.Run = vitals.Run{Failures: 37, Since: now.Add(-52 * time.Minute)}
-		state.Suspected = vitals.Suspicion{Status: status}
-	case failing > 0:
-		state.Outcomes.Known, state.Outcomes.Bits = 20, 1<<5
-	default:
-		state.Outcomes.Known = 20
+	end := d.clock.Now().Add(step)
+	d.eventually("the orders arrive", func() bool {
+		d.clock.Advance(200 * time.Millisecond)
+		return d.network.count(billing) >= d.orders && d.network.count(crm) >= d.orders &&
+			d.network.count(globex) >= d.orders/3 && d.network.count(umbrella) >= d.orders/7
+	})
+	for d.clock.Now().Before(end) {
+		d.clock.Advance(min(5*time.Second, end.Sub(d.clock.Now())))
+		time.Sleep(200 * time.Microsecond)
 	}
-	level := webhook.LevelWell
-	if failing > 0 {
-		level = webhook.LevelUnsteady
+}
+
+// answers are those of the next orders: what is busy is slower, and the ERP system does
+// not learn the secret that was made within the last hour.
+func (d *aDay) answers(busy float64) {
+	slow := func(base time.Duration) time.Duration {
+		return base + time.Duration(d.random.ExpFloat64()*busy*float64(base)/3)
 	}
-	if failing == 1 {
-		level = webhook.LevelFailing
+	d.network.answer(billing, answer{status: http.StatusNoContent, after: slow(14 * time.Millisecond)})
+	d.network.answer(crm, answer{status: http.StatusOK, body: "ok", after: slow(40 * time.Millisecond)})
+	if d.random.IntN(40) == 0 {
+		d.network.answer(crm, answer{status: http.StatusBadGateway, body: "upstream is away", after: slow(9 * time.Millisecond)})
 	}
-	data, err := json.Marshal(&state)
-	require.NoError(w.t, err)
-	version := int64(0)
-	if known, err := w.store.LoadVitals(context.Background(), []uuid.UUID{id}); err == nil && len(known) == 1 {
-		version = known[0].Version
+	d.network.answer(globex, answer{status: http.StatusOK, after: slow(25 * time.Millisecond)})
+	d.network.answer(umbrella, answer{status: http.StatusAccepted, after: slow(30 * time.Millisecond)})
+	if !d.wrong && time.Since(d.clock.Now()) < 52*time.Minute {
+		d.wrong = true
+		_, err := d.hooks.Endpoints().RotateSecret(d.t.Context(), webhook.AllTenants(), d.ids[erp], webhook.RotateOptions{Overlap: -1})
+		require.NoError(d.t, err)
 	}
-	stale, err := w.store.SaveVitals(context.Background(), webhook.SaveVitalsParams{Vitals: []webhook.VitalsRecord{{EndpointID: id, Version: version, Level: level, Data: data}}})
-	require.NoError(w.t, err)
-	require.Empty(w.t, stale)
+	if d.wrong {
+		d.network.answer(erp, answer{status: http.StatusUnauthorized, body: `{"error":"signature does not match"}`, after: slow(8 * time.Millisecond)})
+	} else {
+		d.network.answer(erp, answer{status: http.StatusOK, body: `{"ok":true}`, after: slow(20 * time.Millisecond)})
+	}
+}
+
+// keepTime makes the clock that of the machine from now on.
+func (d *aDay) keepTime() {
+	ctx, stop := context.WithCancel(context.Background())
+	d.t.Cleanup(stop)
+	go func() {
+		for ctx.Err() == nil {
+			d.clock.Set(time.Now())
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
 }

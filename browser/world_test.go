@@ -37,27 +37,38 @@ func newWorld(t *testing.T, waits ...time.Duration) *world {
 	if len(waits) == 0 {
 		waits = []time.Duration{0, 50 * time.Millisecond, 100 * time.Millisecond}
 	}
-	w := &world{t: t, store: webhooktest.NewStore(), network: &network{answers: map[string]answer{}}}
-	guard, err := webhook.NewTransport(webhook.TransportConfig{})
-	require.NoError(t, err)
-	w.hooks, err = webhook.New(w.store, webhook.Config{
-		Secrets:   webhook.InsecurePlaintext(),
-		Transport: guard.Wrap(func(http.RoundTripper) http.RoundTripper { return w.network }),
-	})
-	require.NoError(t, err)
-	t.Cleanup(w.hooks.Close)
-	w.dispatch(waits)
-	w.serve()
-	return w
-}
-
-func (w *world) dispatch(waits []time.Duration) {
-	d, err := w.hooks.NewDispatcher(webhook.DispatcherConfig{
+	return newWorldAt(t, nil, webhook.DispatcherConfig{
 		PollInterval: 100 * time.Millisecond,
 		Breaker:      webhook.BreakerConfig{OpenFor: 200 * time.Millisecond, MaxOpenFor: 400 * time.Millisecond},
 		Isolation:    webhook.IsolationConfig{RetryShare: -1, ReplayShare: -1},
 		Retry:        webhook.RetrySchedule{Delays: waits, Window: time.Hour},
 	})
+}
+
+// newWorldAt makes a world whose time is a clock's; nil is the machine's.
+func newWorldAt(t *testing.T, clock *webhooktest.Clock, cfg webhook.DispatcherConfig) *world {
+	t.Helper()
+	w := &world{t: t, store: webhooktest.NewStore(), network: &network{answers: map[string]answer{}}}
+	guard, err := webhook.NewTransport(webhook.TransportConfig{})
+	require.NoError(t, err)
+	hooks := webhook.Config{
+		Secrets:   webhook.InsecurePlaintext(),
+		Transport: guard.Wrap(func(http.RoundTripper) http.RoundTripper { return w.network }),
+	}
+	if clock != nil {
+		hooks.Clock = clock
+		w.store.SetNow(clock.Now)
+	}
+	w.hooks, err = webhook.New(w.store, hooks)
+	require.NoError(t, err)
+	t.Cleanup(w.hooks.Close)
+	w.dispatch(cfg)
+	w.serve()
+	return w
+}
+
+func (w *world) dispatch(cfg webhook.DispatcherConfig) {
+	d, err := w.hooks.NewDispatcher(cfg)
 	require.NoError(w.t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
