@@ -121,7 +121,7 @@ func TestB39AnOutageOfTenMinutesDisablesNobodyAndLosesNothing(t *testing.T) {
 }
 
 func TestB16WhatWaitsWhenAnEndpointIsDisabledIsCancelledVisiblyAndReplayable(t *testing.T) {
-	everywhere(t, func(w *world) {
+	always(t, func(w *world) {
 		e := w.endpoint("acme", "hooks.example")
 		w.answer("hooks.example", http.StatusInternalServerError)
 		w.dispatch(webhook.DispatcherConfig{Breaker: noBreaker(), Retry: webhook.RetrySchedule{Delays: []time.Duration{time.Hour}}})
@@ -159,7 +159,7 @@ func TestB16WhatWaitsWhenAnEndpointIsDisabledIsCancelledVisiblyAndReplayable(t *
 }
 
 func TestA410DisablesTheEndpointAndCancelsWhatWaits(t *testing.T) {
-	everywhere(t, func(w *world) {
+	always(t, func(w *world) {
 		e := w.endpoint("acme", "gone.example")
 		w.answer("gone.example", http.StatusGone)
 		w.dispatch(webhook.DispatcherConfig{MaxInFlightPerEndpoint: 1})

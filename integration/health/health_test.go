@@ -12,7 +12,7 @@ import (
 )
 
 func TestHealthShowsWhatHappenedAndSurvivesARestart(t *testing.T) {
-	everywhere(t, func(w *world) {
+	always(t, func(w *world) {
 		e := w.endpoint("acme", "hooks.example")
 		other := w.endpoint("umbrella", "other.example")
 		assert.Equal(w.t, webhook.HealthUnknown, w.read(w.t, e.ID).Status, "before the first attempt")
@@ -141,7 +141,7 @@ func TestADispatcherThatIsNotRunningIsNotReady(t *testing.T) {
 
 // What two dispatchers see of one endpoint is added up.
 func TestWhatSeveralDispatchersSeeIsAddedUp(t *testing.T) {
-	everywhere(t, func(w *world) {
+	always(t, func(w *world) {
 		var ids []webhook.Endpoint
 		for _, name := range []string{"a.example", "b.example", "c.example", "d.example"} {
 			ids = append(ids, w.endpoint("acme", name))

@@ -116,7 +116,7 @@ func TestOperationalEventsReachTheOperatorsEndpointsAndMakeNoneOfTheirOwn(t *tes
 }
 
 func TestAStormOfDeadDeliveriesIsToldOnce(t *testing.T) {
-	everywhere(t, func(w *world) {
+	always(t, func(w *world) {
 		e := w.endpoint("acme", "hooks.example")
 		w.answer("hooks.example", http.StatusBadRequest)
 		l := new(listener)

@@ -87,7 +87,29 @@ func (r *receivers) requests(name string) []string {
 // detector for clocks that leap by minutes, so it has its turn in the long run.
 func everywhere(t *testing.T, test func(w *world)) {
 	t.Helper()
+	if os.Getenv("WEBHOOK_LONG") != "" {
+		always(t, test)
+		return
+	}
 	t.Parallel()
+	onPostgreSQL(t, test)
+	inMemory(t, test)
+}
+
+// always is everywhere for what is quick on SQLite too.
+func always(t *testing.T, test func(w *world)) {
+	t.Helper()
+	t.Parallel()
+	onPostgreSQL(t, test)
+	t.Run("SQLite", func(t *testing.T) {
+		t.Parallel()
+		onSQLite(t, test)
+	})
+	inMemory(t, test)
+}
+
+func onPostgreSQL(t *testing.T, test func(w *world)) {
+	t.Helper()
 	t.Run("PostgreSQL", func(t *testing.T) {
 		t.Parallel()
 		pool := pgtest.Pool(t)
@@ -95,12 +117,10 @@ func everywhere(t *testing.T, test func(w *world)) {
 		require.NoError(t, store.Migrate(t.Context()))
 		test(newWorld(t, store, func(ctx context.Context, f func(pgx.Tx) error) error { return pgx.BeginFunc(ctx, pool, f) }))
 	})
-	if os.Getenv("WEBHOOK_LONG") != "" {
-		t.Run("SQLite", func(t *testing.T) {
-			t.Parallel()
-			onSQLite(t, test)
-		})
-	}
+}
+
+func inMemory(t *testing.T, test func(w *world)) {
+	t.Helper()
 	t.Run("memory", func(t *testing.T) {
 		t.Parallel()
 		store := webhooktest.NewStore()
