@@ -73,6 +73,10 @@ func TestAnEndpointThatDoesNotKeepUpIsShedVisibly(t *testing.T) {
 	changes, shed := w.told()
 	assert.Equal(t, []webhook.SheddingReport{{EndpointID: e.ID, Tenant: "acme", Shedding: true, Backlog: 31}}, changes)
 	assert.Zero(t, shed[other.ID])
+	h.eventually("its owner is told", func() bool {
+		notices, err := h.hooks.Health().Notices(t.Context(), webhook.ListNoticesParams{Scope: webhook.AllTenants(), EndpointID: e.ID})
+		return err == nil && slices.ContainsFunc(notices, func(n webhook.Notice) bool { return n.Kind == webhook.NoticeShedding })
+	})
 	listed := h.listed(e.ID, webhook.StateShed)
 	require.NotEmpty(t, listed)
 	assert.Equal(t, webhook.ReasonShed, listed[0].Reason)
