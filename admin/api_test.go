@@ -338,7 +338,7 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 	w := newWorld(t)
 	created := w.ask(w.portal, "acme", "POST", "/api/endpoints", map[string]any{
 		"url": "https://a.example/in", "types": []string{"order.*"}, "description": "d", "filter": map[string]any{"a": map[string]any{"$gte": 1}},
-		"headers": map[string]string{"X-Api-Key": "hunter2"}, "rate_limit": 2.5, "burst": 3, "max_in_flight": 4, "timeout_seconds": 1.5,
+		"headers": map[string]string{"X-Api-Key": "hunter2"}, "rate_limit": 2.5, "burst": 3, "shed_backlog": 500, "max_in_flight": 4, "timeout_seconds": 1.5,
 		"newest_first": true, "adaptive_rate": true, "at_most_once": true, "envelope": true, "ordering": "per_resource",
 		"retry": map[string]any{"delays_seconds": []float64{1.5, 60}, "jitter": 0.5, "window_seconds": 3600, "statuses": []string{"5xx"}},
 	})
@@ -360,7 +360,7 @@ func TestAnUpdateChangesWhatItSaysAndNothingElse(t *testing.T) {
 		}
 	}
 	got = w.ask(w.portal, "acme", "PATCH", path, map[string]any{
-		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil, "retry": nil, "at_most_once": nil, "envelope": nil, "ordering": nil,
+		"description": nil, "filter": nil, "headers": nil, "rate_limit": nil, "burst": nil, "shed_backlog": nil, "max_in_flight": nil, "timeout_seconds": nil, "newest_first": nil, "adaptive_rate": nil, "retry": nil, "at_most_once": nil, "envelope": nil, "ordering": nil,
 	}, "Content-Type", "application/merge-patch+json").object()
 	assert.Empty(t, got["description"])
 	assert.NotContains(t, got, "filter")

@@ -53,6 +53,7 @@ type endpointInput struct {
 	NewestFirst    field[bool]              `json:"newest_first"`
 	Ordering       field[webhook.Ordering]  `json:"ordering" doc:"per_resource or per_endpoint; null is in no order. A change holds for deliveries made after it."`
 	RateLimit      field[float64]           `json:"rate_limit"`
+	ShedBacklog    field[int]               `json:"shed_backlog"`
 	TimeoutSeconds field[float64]           `json:"timeout_seconds" doc:"Limit of each attempt: 0 to 30."`
 	Retry          field[retryShape]        `json:"retry" doc:"A retry policy of its own; null goes back to the dispatcher's."`
 	TLS            field[tlsInput]          `json:"tls" doc:"Certificates of its own; null takes them away."`
@@ -80,7 +81,7 @@ func (in *endpointInput) params() (webhook.EndpointParams, error) {
 		Tenant: in.Tenant.Value, URL: in.URL.Value, Types: in.Types.Value, Description: in.Description.Value,
 		Filter: in.Filter.Value, Headers: in.Headers.Value, AdaptiveRate: in.AdaptiveRate.Value,
 		AtMostOnce: in.AtMostOnce.Value, Envelope: in.Envelope.Value, Burst: in.Burst.Value, MaxInFlight: in.MaxInFlight.Value,
-		NewestFirst: in.NewestFirst.Value, Ordering: in.Ordering.Value, RateLimit: in.RateLimit.Value,
+		NewestFirst: in.NewestFirst.Value, Ordering: in.Ordering.Value, RateLimit: in.RateLimit.Value, ShedBacklog: in.ShedBacklog.Value,
 		Timeout: timeout, TLS: in.TLS.Value.tls(),
 	}
 	if p.Retry, err = in.Retry.Value.retry(); err != nil {
@@ -101,7 +102,7 @@ func (in *endpointInput) update() (webhook.EndpointUpdate, error) {
 		URL: in.URL.pointer(), Types: in.Types.Value, Description: in.Description.pointer(), Filter: in.Filter.pointer(),
 		AdaptiveRate: in.AdaptiveRate.pointer(), AtMostOnce: in.AtMostOnce.pointer(), Envelope: in.Envelope.pointer(), Burst: in.Burst.pointer(),
 		MaxInFlight: in.MaxInFlight.pointer(), NewestFirst: in.NewestFirst.pointer(), Ordering: in.Ordering.pointer(),
-		RateLimit: in.RateLimit.pointer(),
+		RateLimit: in.RateLimit.pointer(), ShedBacklog: in.ShedBacklog.pointer(),
 	}
 	if in.Types.Set && len(in.Types.Value) == 0 {
 		return u, badField("types", `is empty; use "*" for all event types`)

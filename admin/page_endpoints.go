@@ -282,6 +282,8 @@ func settingsInWords(e webhook.Endpoint) []namedValue {
 	add("Rate", "one in "+phrase.Span(time.Duration(float64(time.Second)/max(e.RateLimit, 1e-6))), e.RateLimit > 0 && e.RateLimit < 1)
 	add("Burst", phrase.Number(int64(e.Burst)), e.Burst > 0)
 	add("At the same time", phrase.Number(int64(e.MaxInFlight)), e.MaxInFlight > 0)
+	add("Sheds above", phrase.Number(int64(e.ShedBacklog))+" waiting", e.ShedBacklog > 0)
+	add("Sheds", "nothing, as far as its plan allows", e.ShedBacklog < 0)
 	add("Order", "newest first", e.NewestFirst)
 	add("Adaptive rate", "on", e.AdaptiveRate)
 	add("Certificates", "its own", !e.TLS.IsZero())

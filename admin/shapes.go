@@ -37,6 +37,7 @@ type endpointShape struct {
 	NewestFirst        bool                  `json:"newest_first" doc:"Drain a backlog from its newest end."`
 	Ordering           webhook.Ordering      `json:"ordering,omitempty" doc:"In which order deliveries go; left out when in none."`
 	RateLimit          float64               `json:"rate_limit" doc:"Requests per second. 0: no limit of its own."`
+	ShedBacklog        int                   `json:"shed_backlog" doc:"How many deliveries may wait before new ones are recorded as shed. 0: the tenant's or the dispatcher's; negative: nothing is shed, unless the tenant's limits have it so."`
 	TimeoutSeconds     float64               `json:"timeout_seconds" doc:"Limit of each attempt. 0: the dispatcher's."`
 	Retry              *retryShape           `json:"retry,omitempty" doc:"A retry policy of its own. Left out: the dispatcher's."`
 	TLS                *tlsShape             `json:"tls,omitempty" doc:"Certificates of its own."`
@@ -104,7 +105,7 @@ func (v *visit) endpoint(e webhook.Endpoint) endpointShape {
 	shape := endpointShape{
 		ID: e.ID, Tenant: e.Tenant, URL: v.url(e.URL), Types: e.Types, Description: e.Description, Filter: e.Filter,
 		HeaderNames: headerNames(e.Headers), AdaptiveRate: e.AdaptiveRate, AtMostOnce: e.AtMostOnce, Envelope: e.Envelope, Burst: e.Burst,
-		MaxInFlight: e.MaxInFlight, NewestFirst: e.NewestFirst, Ordering: e.Ordering, RateLimit: e.RateLimit, TimeoutSeconds: e.Timeout.Seconds(),
+		MaxInFlight: e.MaxInFlight, NewestFirst: e.NewestFirst, Ordering: e.Ordering, RateLimit: e.RateLimit, ShedBacklog: e.ShedBacklog, TimeoutSeconds: e.Timeout.Seconds(),
 		State: e.State, StateReason: e.StateReason, DisabledByOperator: e.DisabledByOperator, StateChangedAt: e.StateChangedAt,
 		Secrets: make([]secretShape, len(e.Secrets)), Revision: e.Revision, CreatedAt: e.CreatedAt, UpdatedAt: e.UpdatedAt,
 	}
