@@ -76,10 +76,14 @@ func (w *pagesWorld) fill(ctx context.Context) error {
 	var state vitals.State
 	state.At, state.LastSuccess, state.LastFailure, state.LastStatus = now, now, now.Add(-time.Hour), 500
 	for i := range 13 {
-		state.Fine = append(state.Fine, vitals.Bucket{At: now.Truncate(vitals.Fine).Add(-time.Duration(12-i) * vitals.Fine), Counts: vitals.Counts{vitals.OK: 1000, vitals.Server: 3}})
+		at := now.Truncate(vitals.Fine).Add(-time.Duration(12-i) * vitals.Fine)
+		state.Fine = append(state.Fine, vitals.Bucket{At: at, Counts: vitals.Counts{vitals.OK: 1000, vitals.Server: 3}})
+		state.FineCourse.Past = append(state.FineCourse.Past, vitals.Percentiles{At: at, P50: 20, P95: 28, P99: 33})
 	}
 	for i := range 25 {
-		state.Coarse = append(state.Coarse, vitals.Bucket{At: now.Truncate(vitals.Coarse).Add(-time.Duration(24-i) * vitals.Coarse), Counts: vitals.Counts{vitals.OK: 12000, vitals.Server: 30}})
+		at := now.Truncate(vitals.Coarse).Add(-time.Duration(24-i) * vitals.Coarse)
+		state.Coarse = append(state.Coarse, vitals.Bucket{At: at, Counts: vitals.Counts{vitals.OK: 12000, vitals.Server: 30}})
+		state.CoarseCourse.Past = append(state.CoarseCourse.Past, vitals.Percentiles{At: at, P50: 20, P95: 28, P99: 33})
 	}
 	doc, err := json.Marshal(&state)
 	if err != nil {
