@@ -107,7 +107,7 @@ func inTime(t *testing.T, what string, plans *planLog, found string) {
 		took := p.Root.Time * max(p.Root.Loops, 1)
 		t.Logf("%s (%s): %.1f ms", what, found, took)
 		assert.LessOrEqual(t, took, longestList(), "%s: milliseconds of\n%s", what, p)
-		p.bounded(t, what, 40_000)
+		p.bounded(t, what, 20_000)
 	}
 }
 
