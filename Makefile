@@ -76,7 +76,7 @@ test-compat: $(WITH_POSTGRES) ## run the stores' tests on other versions of Post
 
 SOAK ?= 10m
 .PHONY: soak
-soak: prepare $(WITH_POSTGRES) ## let three processes, the database, clocks and receivers fail in every way for SOAK (10m); make test does it for half a minute
+soak: prepare $(WITH_POSTGRES) ## let three processes, the database, clocks and receivers fail in every way for SOAK (10m); make test does it for one
 	@cd integration && WEBHOOK_SOAK=$(SOAK) $(GO) test -run='^TestSoak$$' -count=1 -timeout=60m -v ./crash
 
 .PHONY: check
@@ -109,6 +109,10 @@ tidy-check:
 .PHONY: api-check
 api-check: $(BIN)/apidiff ## compare the exported API with that of the last release
 	@.ci/api $(BIN)/apidiff
+
+.PHONY: release-notes
+release-notes: ## print what the changelog says of VERSION, or of what is not released
+	@awk -v version="$(patsubst v%,%,$(VERSION))" '/^## / { on = index($$2, "[" (version ? version : "Unreleased") "]") == 1; found += on; next } on { print } END { exit !found }' CHANGELOG.md
 
 .PHONY: vuln
 vuln: $(BIN)/govulncheck ## look for known vulnerabilities (needs vuln.go.dev, and says so where that cannot be reached)

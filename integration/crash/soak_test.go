@@ -32,7 +32,7 @@ func soakFor(t *testing.T) time.Duration {
 	t.Helper()
 	long := os.Getenv("WEBHOOK_SOAK")
 	if long == "" {
-		return 25 * time.Second
+		return time.Minute
 	}
 	d, err := time.ParseDuration(long)
 	require.NoError(t, err, "WEBHOOK_SOAK")
