@@ -52,10 +52,12 @@ func TestNoStatementsCostGrowsWithBacklogOrHistory(t *testing.T) {
 			pool, plans := explainingPool(t, migrated(t))
 			store := postgres.New(pool)
 			now := fill(t, pool, store, size)
+			fillHealth(t, pool)
 			exec(t, pool, "VACUUM ANALYZE")
 
 			runDispatcher(t, pool, store, now, plans)
 			runAdmin(t, pool, store, plans)
+			runHealth(t, pool, store, now, plans)
 			orderPlans(t, pool, store, endpointIDs(t, pool)[60], now, plans)
 		})
 	}

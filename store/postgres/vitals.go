@@ -79,10 +79,9 @@ ORDER BY e.id LIMIT $3::integer`
 // stand before it, and are no more than may be in flight. Counting stops at the bound.
 // Rides on endpoint_health_pkey, endpoint_vitals_pkey and delivery_claim_idx.
 const readHealthSQL = `
-SELECT r.id, coalesce(h.state, ''), coalesce(v.data, ''), d.oldest, p.pending
+SELECT r.id, coalesce((SELECT h.state FROM {{schema}}.endpoint_health h WHERE h.endpoint_id = r.id), ''),
+       coalesce((SELECT v.data FROM {{schema}}.endpoint_vitals v WHERE v.endpoint_id = r.id), ''), d.oldest, p.pending
 FROM unnest($2::uuid[]) AS r (id)
-LEFT JOIN {{schema}}.endpoint_health h ON h.endpoint_id = r.id
-LEFT JOIN {{schema}}.endpoint_vitals v ON v.endpoint_id = r.id
 CROSS JOIN LATERAL (
     SELECT min(first.next_attempt_at) AS oldest
     FROM generate_series(0, 2) AS lane
