@@ -156,6 +156,10 @@ func sheddingOverload(w *world) {
 		return
 	}
 	w.checkf(time.Since(began) > growth, "shedding began after %v", time.Since(began))
+	w.eventually("the endpoint's owner is told", func() bool {
+		notices, err := w.hooks.Health().Notices(w.t.Context(), webhook.ListNoticesParams{Scope: webhook.TenantScope("acme"), EndpointID: r.endpoint})
+		return err == nil && slices.ContainsFunc(notices, func(n webhook.Notice) bool { return n.Kind == webhook.NoticeShedding })
+	})
 	w.publish(50, "acme")
 	sent += 50
 	w.eventually("every delivery has come to an end", func() bool {
