@@ -74,7 +74,9 @@ func newAssignment(members []Member, splits []HostSplit, now time.Time) *assignm
 	}
 	for _, s := range splits {
 		a.splits[s.Host] = s
-		if s.Until.After(now) && !s.NotBefore.After(now) {
+		// What failed has no Until. NotBefore is else when the split was last renewed, by
+		// the clock of whoever renewed it, and that may be ahead of ours.
+		if s.Until.After(now) {
 			a.split[s.Host] = true
 		}
 	}

@@ -80,6 +80,19 @@ func TestASplitHostIsSharedOut(t *testing.T) {
 	}
 }
 
+// One that took a host for whole again until its next heartbeat had all of its slots, and
+// the others their parts.
+func TestASplitThatAClockAheadOfOursRenewedIsInForce(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	members := []Member{{ID: uuid.New()}, {ID: uuid.New()}}
+	e := &target{host: "https://split:443", id: uuid.NewString()}
+	a := newAssignment(members, []HostSplit{{Host: e.host, Until: now.Add(time.Second), NotBefore: now.Add(time.Millisecond)}}, now)
+	assert.Equal(t, 8, a.share(members[0].ID, e, "", 16))
+	a = newAssignment(members, []HostSplit{{Host: e.host, NotBefore: now.Add(time.Millisecond)}}, now)
+	assert.Equal(t, 16, a.share(members[0].ID, e, "", 16), "what failed is whole")
+}
+
 func TestOnlyAHighCapMakesHostsSplittable(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -837,7 +837,8 @@ type HostSplit struct {
 	Host string // scheme, host and port
 	// Until is when the split ends, unless it is saved again; zero: there is none.
 	Until time.Time
-	// NotBefore is until when the host is not to be split, because it failed.
+	// NotBefore is until when the host is not to be split, because it failed; with an
+	// Until it is when the split was saved.
 	NotBefore time.Time
 }
 
