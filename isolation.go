@@ -41,7 +41,8 @@ type IsolationConfig struct {
 	// endpoint that answers but does not keep up. Over it, and while what waits has
 	// grown over ShedGrowth, new ones are recorded as [StateShed] instead of waiting
 	// too: they can be replayed, and a [SheddingObserver] is told. Never in an
-	// outage. Default 100,000; negative: nothing is shed. See
+	// outage, and never for an endpoint with an Ordering: what is shed would leave a gap
+	// in it. Default 100,000; negative: nothing is shed. See
 	// [EndpointParams.ShedBacklog] and [TenantLimits.ShedBacklog]. It needs a store
 	// that is a [ClusterStore].
 	ShedBacklog int

@@ -424,7 +424,6 @@ func TestSheddingNeedsABacklogThatGrowsWhileTheEndpointAnswers(t *testing.T) {
 		"is below the limit":   {begin: 150, perMinute: 22},
 		"in an outage":         {begin: 1000, perMinute: 30, outage: true},
 		"ordered":              {change: func(s *scheduler.EndpointSpec) { s.Ordered = true }, begin: 1000, perMinute: 30},
-		"ordered, but allowed": {change: func(s *scheduler.EndpointSpec) { s.Ordered, s.ShedOrdered = true, true }, begin: 1000, perMinute: 30, want: true},
 		"off for the endpoint": {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = -1 }, begin: 1000, perMinute: 30},
 		"more by the plan":     {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = 5000 }, begin: 1000, perMinute: 30},
 		"less by the plan":     {change: func(s *scheduler.EndpointSpec) { s.ShedBacklog = 100 }, begin: 110, perMinute: 30, want: true},

@@ -56,7 +56,7 @@ func (s *Scheduler) Backlogs(now time.Time, into []BacklogQuery) []BacklogQuery 
 	for e := range s.full {
 		b := e.backlog
 		switch threshold := s.shedBacklog(e); {
-		case !e.claimsFull || threshold < 0 || e.spec.Ordered && !e.spec.ShedOrdered:
+		case !e.claimsFull || threshold < 0 || e.spec.Ordered:
 			s.forgetBacklog(e)
 		case n-b.fullSince >= int64(s.BacklogInterval()):
 			q := BacklogQuery{Endpoint: e.spec.ID, Limit: threshold + 1}
@@ -94,7 +94,7 @@ func (s *Scheduler) ShouldShed(now time.Time, id ID, c BacklogCount) bool {
 	b, n := e.backlog, nanos(now)
 	threshold := s.shedBacklog(e)
 	switch {
-	case threshold < 0, e.spec.Ordered && !e.spec.ShedOrdered, c.Total < threshold/2:
+	case threshold < 0, e.spec.Ordered, c.Total < threshold/2:
 		b.marks, b.shedding = nil, false
 		return false
 	case !s.answers(now, n, e):

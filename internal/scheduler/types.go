@@ -52,8 +52,6 @@ type EndpointSpec struct {
 	// ShedBacklog replaces [Config.ShedBacklog] for this endpoint; negative:
 	// it is never shed.
 	ShedBacklog int64
-	// ShedOrdered allows shedding although the endpoint is ordered.
-	ShedOrdered bool
 	// Tenant is the unit of fairness.
 	Tenant string
 	// Timeout is the endpoint's total HTTP timeout. The circuit's latency
