@@ -379,6 +379,10 @@ func TestTheQueueDoesNotGrowWithWhatHasGoneThrough(t *testing.T) {
 		if through%vacuumed == 0 {
 			// What autovacuum does by the tables' settings, which a test that is over
 			// in seconds cannot wait for.
+			require.Eventually(t, func() bool {
+				return number(t, pool, `SELECT count(*) FROM pg_stat_activity
+					WHERE datname = current_database() AND backend_xmin IS NOT NULL AND pid <> pg_backend_pid()`) == 0
+			}, time.Minute, time.Millisecond, "somebody keeps a snapshot, such as an ANALYZE of the catalogs")
 			exec(t, pool, `VACUUM webhook.delivery`)
 			exec(t, pool, `VACUUM webhook.outbox`)
 			claimIndex = append(claimIndex, size(`{webhook.delivery_claim_idx}`))
@@ -392,6 +396,7 @@ func TestTheQueueDoesNotGrowWithWhatHasGoneThrough(t *testing.T) {
 	// What is pending and what goes through between two vacuums needs room: some 40
 	// bytes a row in the claim index, and 400 in all. Of all that went through, each row
 	// would need twice as much.
-	assert.LessOrEqual(t, slices.Max(claimIndex), (window+vacuumed)*64)
-	assert.LessOrEqual(t, slices.Max(queue), (window+vacuumed)*1280)
+	// One that begins in the moment before a vacuum leaves that one's work to the next.
+	assert.LessOrEqual(t, slices.Max(claimIndex), (window+2*vacuumed)*64)
+	assert.LessOrEqual(t, slices.Max(queue), (window+2*vacuumed)*1280)
 }
