@@ -30,9 +30,9 @@ const (
 // mediaJSON is the media type of payloads and envelopes.
 const mediaJSON = "application/json"
 
-// buildRequest makes the request of one attempt: the stored bytes, bare
-// or in an envelope, the fixed headers, the endpoint's own, authorisation and the signatures, of which the
-// later win.
+// buildRequest makes the request of one attempt: the stored bytes, bare or in an
+// envelope, the fixed headers, the endpoint's own, authorisation and the signatures, of
+// which the later win.
 func (c *core) buildRequest(ctx context.Context, t *target, d *Claimed, now time.Time, timeout time.Duration) (egress.Request, error) {
 	secrets, own, err := t.open(ctx, c, now)
 	if err != nil {

@@ -16,8 +16,8 @@ const endUnknownBatch = 500
 // errNotHeld says that a delivery went to another dispatcher.
 var errNotHeld = errors.New("the lease is no longer held")
 
-// answering is since when the database has answered this dispatcher, as far as it has
-// looked; it has not known since the last look where that is long ago. It belongs to the goroutine that gives turns.
+// answering is since when the database has answered this dispatcher at each look. After a
+// long time without a look that begins anew. It belongs to the goroutine that gives turns.
 type answering struct {
 	since, lookedAt time.Time
 }
