@@ -94,8 +94,17 @@ func audit(t require.TestingT, s *Scheduler, flying []*Flight) {
 
 // conserves checks that nothing which could be granted is left: planning has
 // come to an end, so every endpoint with due work is held back by something
-// that can be named.
+// that can be named, and is named to whoever asks.
 func conserves(t require.TestingT, s *Scheduler, now time.Time) {
+	for id, e := range s.endpoints {
+		why, known := s.Waits(now, id)
+		require.Equal(t, !e.removed, known)
+		for lane, ready := range e.ready {
+			if ready {
+				require.NotEqual(t, WaitNone, why[lane], "lane %d of an endpoint in position %d", lane, e.pos)
+			}
+		}
+	}
 	if s.inFlight+s.reserved >= s.cfg.GlobalMax {
 		return
 	}

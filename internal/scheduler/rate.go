@@ -49,6 +49,11 @@ func (b *bucket) free(now time.Time, pending int) int {
 	return int(math.Floor(b.lim.TokensAt(now))) - pending
 }
 
+// isEmpty reports whether nothing may be granted now; without a bucket there is no limit.
+func (b *bucket) isEmpty(now time.Time, pending int) bool {
+	return b != nil && b.free(now, pending) <= 0
+}
+
 // nextAt is when there will be something to grant, once free is zero.
 func (b *bucket) nextAt(now time.Time, pending int) time.Time {
 	batch := min(float64(b.burst), math.Max(1, b.limit*batchTime.Seconds()))
