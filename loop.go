@@ -41,6 +41,7 @@ type loop struct {
 	claimedC chan claimReply
 	healthC  chan []loadedHealth
 	testC    chan testAsk
+	waitsC   chan waitsAsk
 	openedC  chan []uuid.UUID
 	membersC chan struct{} // cap 1: who is alive may have changed
 	tenantsC chan struct{} // cap 1: what tenants are allowed may have changed
@@ -109,6 +110,7 @@ func newLoop(r *run) *loop {
 		claimedC: make(chan claimReply, maxClaims),
 		healthC:  make(chan []loadedHealth, 4),
 		testC:    make(chan testAsk),
+		waitsC:   make(chan waitsAsk),
 		membersC: make(chan struct{}, 1),
 		tenantsC: make(chan struct{}, 1),
 		backlogC: make(chan struct{}, 1),
@@ -223,6 +225,8 @@ func (l *loop) waitForNews(ctx context.Context) {
 		l.takeHealth(health)
 	case ask := <-l.testC:
 		l.takeTest(ask)
+	case ask := <-l.waitsC:
+		l.takeWaits(ask)
 	case opened := <-l.openedC:
 		l.takeOpened(opened)
 	case <-l.membersC:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -622,4 +623,35 @@ func TestTheRequestOfATestCanBeLookedAt(t *testing.T) {
 	assert.Contains(t, page.Body, "webhook-signature")
 	assert.Contains(t, page.Body, "&#34;test&#34;: true")
 	assert.NotContains(t, page.Body, "/events/"+a.EventID.String(), "there is no such event")
+}
+
+// What a delivery waits for is known to the dispatcher alone, and is asked of it.
+func TestADeliverySaysThatItWaitsForASlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		_, err := w.hooks.Endpoints().Create(t.Context(), webhook.EndpointParams{
+			Tenant: "acme", URL: "https://hangs.acme.example/", Types: []string{"*"}, MaxInFlight: 1,
+		})
+		require.NoError(t, err)
+		w.event("acme", `{"n":1}`)
+		w.event("acme", `{"n":2}`)
+		stop := w.dispatch()
+		defer stop()
+		time.Sleep(2 * time.Second)
+
+		for who, h := range map[string]*admin.Handler{"ops": w.ops, "acme": w.portal} {
+			got := w.ask(h, who, http.MethodGet, "/api/deliveries?state=pending", nil)
+			require.Equal(t, http.StatusOK, got.Status, got.Body)
+			items := got.object()["items"].([]any)
+			require.Len(t, items, 1)
+			waiting := items[0].(map[string]any)
+			assert.Equal(t, "concurrency", waiting["wait_reason"])
+
+			id := waiting["id"].(string)
+			assert.Equal(t, "concurrency", w.ask(h, who, http.MethodGet, "/api/deliveries/"+id, nil).object()["wait_reason"])
+			assert.Contains(t, w.ask(h, who, http.MethodGet, "/deliveries", nil).Body, "no free slot")
+			assert.Contains(t, w.ask(h, who, http.MethodGet, "/deliveries/"+id, nil).Body, "As many requests are in flight as may be.")
+		}
+	})
 }

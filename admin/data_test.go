@@ -53,8 +53,13 @@ func (op apiOperation) at(i ids) string {
 type network struct{}
 
 // The network's hosts: what begins with "dead" answers 500, what begins with "lost"
-// cannot be reached, all others take what they get.
+// cannot be reached, what begins with "hangs" does not answer, all others take what they
+// get.
 func (network) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(r.URL.Host, "hangs") {
+		<-r.Context().Done()
+		return nil, context.Cause(r.Context())
+	}
 	if strings.HasPrefix(r.URL.Host, "lost") {
 		return nil, errors.New("dial tcp 10.1.2.3:443: connection refused")
 	}

@@ -185,6 +185,11 @@ var enums = map[reflect.Type][]string{
 		string(webhook.RetryPresetDefault), string(webhook.RetryPresetStandardWebhooks), string(webhook.RetryPresetExponential),
 		string(webhook.RetryPresetShort), string(webhook.RetryPresetStrict), string(webhook.RetryPresetNone),
 	},
+	reflect.TypeFor[webhook.WaitReason](): {
+		string(webhook.WaitPaused), string(webhook.WaitOrdering), string(webhook.WaitRetry), string(webhook.WaitCircuitOpen),
+		string(webhook.WaitRateLimited), string(webhook.WaitRetryBudget), string(webhook.WaitSlowLane),
+		string(webhook.WaitConcurrency), string(webhook.WaitDue),
+	},
 	reflect.TypeFor[webhook.HealthStatus](): {
 		string(webhook.HealthUnknown), string(webhook.HealthHealthy), string(webhook.HealthUnsteady), string(webhook.HealthFailing),
 	},

@@ -102,7 +102,7 @@ func deliveryPage(v *visit) error {
 		name := v.endpointName(e)
 		data.Endpoint = &name
 		if d.State == webhook.StatePending {
-			if data.Holds, err = v.holds(e); err != nil {
+			if data.Holds, err = v.holds(d, e); err != nil {
 				return err
 			}
 		}
@@ -127,8 +127,9 @@ func deliveryPage(v *visit) error {
 	return v.render(http.StatusOK, "delivery.html", d.EventType, data)
 }
 
-// holds says what holds up the deliveries to an endpoint, if anything does.
-func (v *visit) holds(e webhook.Endpoint) (string, error) {
+// holds says what holds up a pending delivery, beside the time of its next attempt, if
+// anything does.
+func (v *visit) holds(d webhook.Delivery, e webhook.Endpoint) (string, error) {
 	switch e.State {
 	case webhook.EndpointPaused:
 		return "The endpoint is paused" + because(e.StateReason) + ".", nil
@@ -147,7 +148,29 @@ func (v *visit) holds(e webhook.Endpoint) (string, error) {
 	case h.Circuit.State == webhook.CircuitHalfOpen:
 		return "The endpoint has failed too often: one delivery goes first, as a probe.", nil
 	}
-	return "", nil
+	reasons, err := v.view.WaitReasons(v.ctx(), []webhook.Delivery{d})
+	if err != nil {
+		return "", err
+	}
+	return waitInWords(reasons[0]), nil
+}
+
+// waitInWords explains a reason to wait; empty for those that are told elsewhere on the page.
+func waitInWords(why webhook.WaitReason) string {
+	switch why {
+	case webhook.WaitOrdering:
+		return "An earlier delivery of its order goes first."
+	case webhook.WaitRateLimited:
+		return "A rate limit holds the endpoint back: its own, its tenant's, or one that it told of with a 429. Waiting uses up no attempt."
+	case webhook.WaitRetryBudget:
+		return "The endpoint has had as many retries in the last minute as it may, so that they do not add to its trouble. Waiting uses up no attempt."
+	case webhook.WaitSlowLane:
+		return "The endpoint is slow, and the slots that slow ones share are taken."
+	case webhook.WaitConcurrency:
+		return "As many requests are in flight as may be."
+	case webhook.WaitNone, webhook.WaitPaused, webhook.WaitCircuitOpen, webhook.WaitRetry, webhook.WaitDue:
+	}
+	return ""
 }
 
 // deliveryInWords says where a delivery stands.

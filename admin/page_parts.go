@@ -322,7 +322,13 @@ func nextInWords(d webhook.Delivery, why webhook.WaitReason, now time.Time) stri
 	case webhook.WaitCircuitOpen:
 		return "circuit open"
 	case webhook.WaitRateLimited:
-		return "endpoint asked for patience"
+		return "held back by a rate limit"
+	case webhook.WaitRetryBudget:
+		return "retry budget used up"
+	case webhook.WaitSlowLane:
+		return "slow lane full"
+	case webhook.WaitConcurrency:
+		return "no free slot"
 	case webhook.WaitRetry:
 		return "next attempt " + phrase.Ago(d.NextAttemptAt, now)
 	case webhook.WaitDue:

@@ -207,7 +207,7 @@ type deliveryShape struct {
 	Tenant        string                `json:"tenant"`
 	EventType     string                `json:"event_type"`
 	State         webhook.DeliveryState `json:"state"`
-	WaitReason    webhook.WaitReason    `json:"wait_reason,omitempty" doc:"Why a pending delivery has not been sent."`
+	WaitReason    webhook.WaitReason    `json:"wait_reason,omitempty" doc:"Why a pending delivery has not been sent. due: nothing but its turn, or nothing that this process knows of, is in the way."`
 	Reason        string                `json:"reason,omitempty" doc:"Why a final delivery ended as it did."`
 	AttemptCount  int                   `json:"attempt_count"`
 	NextAttemptAt time.Time             `json:"next_attempt_at,omitzero" doc:"When a pending delivery is due."`
