@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -37,7 +36,21 @@ func (c pgxConn) exec(ctx context.Context, s *statement, args ...any) (int64, er
 }
 
 func (c pgxConn) query(ctx context.Context, s *statement, args ...any) (rows, error) {
-	return c.querier.Query(ctx, s.text, c.arguments(s, args)...)
+	r, err := c.querier.Query(ctx, s.text, c.arguments(s, args)...)
+	return pgxRows{r}, err
+}
+
+// pgxRows reads ids as the bytes that they are. pgx would hand them to a
+// [uuid.UUID] as text, since that is a [sql.Scanner].
+type pgxRows struct{ pgx.Rows }
+
+func (r pgxRows) Scan(dest ...any) error {
+	for i, d := range dest {
+		if id, ok := d.(*uuid.UUID); ok {
+			dest[i] = (*[16]byte)(id)
+		}
+	}
+	return r.Rows.Scan(dest...)
 }
 
 // pgxDatabase is a pgx pool.
@@ -98,24 +111,3 @@ func (d pgxDatabase) atomically(ctx context.Context, fn func(conn) error) error 
 	}
 	return tx.Commit(ctx)
 }
-
-// pgxEncoder hands values to pgx in types that it sends in binary where the mode
-// has that.
-type pgxEncoder struct{}
-
-func (pgxEncoder) id(u uuid.UUID) any { return u }
-
-func (pgxEncoder) uuids(us []uuid.UUID) any {
-	raw := make([][16]byte, len(us))
-	for i, u := range us {
-		raw[i] = u
-	}
-	return raw
-}
-
-func (pgxEncoder) texts(v []string) any    { return v }
-func (pgxEncoder) bytes(v [][]byte) any    { return v }
-func (pgxEncoder) int64s(v []int64) any    { return v }
-func (pgxEncoder) int16s(v []int16) any    { return v }
-func (pgxEncoder) bools(v []bool) any      { return v }
-func (pgxEncoder) times(v []time.Time) any { return v }
