@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"database/sql/driver"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,7 +18,7 @@ import (
 // them, which the key of an event needs.
 type pgxEncoder struct{}
 
-func (pgxEncoder) id(u uuid.UUID) any { return u }
+func (pgxEncoder) id(u uuid.UUID) any { return uuidParam(u) }
 
 func (pgxEncoder) uuids(v []uuid.UUID) any { return uuidArray(present(v)) }
 func (pgxEncoder) texts(v []string) any    { return present(v) }
@@ -34,6 +35,14 @@ func present[E any](v []E) []E {
 	}
 	return v
 }
+
+// uuidParam is an id that pgx sends as the bytes that it is, and as text in a mode that
+// does not ask for the types of parameters. Of a [uuid.UUID], which is a driver.Valuer, it
+// makes text in any mode, and reads that again.
+type uuidParam uuid.UUID
+
+func (p uuidParam) UUIDValue() (pgtype.UUID, error) { return pgtype.UUID{Bytes: p, Valid: true}, nil }
+func (p uuidParam) Value() (driver.Value, error)    { return uuid.UUID(p).String(), nil }
 
 type uuidArray []uuid.UUID
 
