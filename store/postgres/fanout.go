@@ -25,6 +25,7 @@ WITH taken AS (
     DELETE FROM {{schema}}.outbox
     WHERE position = ANY (ARRAY(
         SELECT position FROM {{schema}}.outbox
+        WHERE position >= $4::bigint
         ORDER BY position
         LIMIT $1::integer
         FOR UPDATE SKIP LOCKED
@@ -146,6 +147,8 @@ func (s *core) fanOut(ctx context.Context, tx conn, p webhook.FanOutParams) (web
 // being shed, which is read only where it is so.
 func (s *core) takeOutbox(ctx context.Context, tx conn, limit int, p webhook.FanOutParams) (entries []outboxEntry, revision int64, shedding bool, err error) {
 	entries = make([]outboxEntry, 0, limit)
+	began := time.Now()
+	from := s.outboxFloor.from(began)
 	err = collect(ctx, tx, &s.sql.takeOutbox, func(r rows) error {
 		entries = append(entries, outboxEntry{})
 		e := &entries[len(entries)-1]
@@ -161,9 +164,17 @@ func (s *core) takeOutbox(ctx context.Context, tx conn, limit int, p webhook.Fan
 		}
 		e.event.CreatedAt = e.event.CreatedAt.UTC()
 		return nil
-	}, limit, p.Matcher.WantsPayload(), micros(p.Now))
+	}, limit, p.Matcher.WantsPayload(), micros(p.Now), from)
+	if err != nil {
+		return nil, 0, false, err
+	}
 	slices.SortFunc(entries, func(a, b outboxEntry) int { return cmp.Compare(a.position, b.position) })
-	return entries, revision, shedding, err
+	var first, last int64
+	if len(entries) > 0 {
+		first, last = entries[0].position, entries[len(entries)-1].position
+	}
+	s.outboxFloor.looked(from, first, last, began, time.Now())
+	return entries, revision, shedding, nil
 }
 
 func (s *core) readShedding(ctx context.Context, tx conn, now time.Time) (map[uuid.UUID]bool, error) {

@@ -172,13 +172,14 @@ func errNoTx() error { return &webhook.InvalidError{Field: "tx", Problem: "is ni
 
 // core is the store but for the host's transaction type.
 type core struct {
-	db         database
-	config     Config
-	migrations migrations
-	sql        statements
-	partitions *partitionKeeper
-	fanOutRate *fanOutRate
-	ids        *timeid.Generator // of deliveries
+	db          database
+	config      Config
+	migrations  migrations
+	sql         statements
+	partitions  *partitionKeeper
+	fanOutRate  *fanOutRate
+	outboxFloor *outboxFloor
+	ids         *timeid.Generator // of deliveries
 }
 
 func newCore(db database, config Config) (core, error) {
@@ -192,13 +193,14 @@ func newCore(db database, config Config) (core, error) {
 		return core{}, err
 	}
 	return core{
-		db:         db,
-		config:     config,
-		migrations: migrations,
-		sql:        sql,
-		partitions: newPartitionKeeper(),
-		fanOutRate: new(fanOutRate),
-		ids:        new(timeid.Generator),
+		db:          db,
+		config:      config,
+		migrations:  migrations,
+		sql:         sql,
+		partitions:  newPartitionKeeper(),
+		fanOutRate:  new(fanOutRate),
+		outboxFloor: new(outboxFloor),
+		ids:         new(timeid.Generator),
 	}, nil
 }
 
