@@ -352,14 +352,14 @@ func (c *cluster) saveAll(ctx context.Context) error {
 
 // takeProbes takes the right to probe for the grants that are probes, and returns
 // those that other dispatchers hold.
-func (c *cluster) takeProbes(ctx context.Context, grants []scheduler.Grant, now, until time.Time) (map[uuid.UUID]time.Time, error) {
+func (c *cluster) takeProbes(ctx context.Context, ask []asked, now, until time.Time) (map[uuid.UUID]time.Time, error) {
 	if c.store == nil {
 		return nil, nil
 	}
 	var ids []uuid.UUID
-	for _, g := range grants {
-		if g.Probe {
-			ids = append(ids, g.Endpoint)
+	for i := range ask {
+		if ask[i].Probe {
+			ids = append(ids, ask[i].Endpoint)
 		}
 	}
 	if len(ids) == 0 {

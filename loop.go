@@ -92,7 +92,9 @@ type arrival struct {
 // claimReply is what a claim brought for the grants.
 type claimReply struct {
 	grants  []scheduler.Grant
-	count   *int // of claims under way, in which it is
+	asked   []asked // what they became, in the same order
+	count   *int    // of claims under way, in which it is
+	at      time.Time
 	claimed []Claimed
 	token   uuid.UUID
 	until   time.Time
@@ -265,6 +267,7 @@ func (l *loop) takeReady(lanes []ReadyLane) {
 		switch {
 		case p == nil: // another dispatcher's
 		case p.taken:
+			p.floors[r.Lane].told(r.DueAt)
 			l.sched.Ready(now, r.EndpointID, r.DueAt, scheduler.Lane(r.Lane))
 		default:
 			p.early = append(p.early, r)
@@ -279,6 +282,7 @@ func (l *loop) takeArrived(a arrivals) {
 		switch {
 		case p == nil: // another dispatcher's
 		case p.taken:
+			p.floors[LaneFirst].told(a.at)
 			l.sched.Arrived(now, n.endpoint, n.n)
 		default:
 			p.early = append(p.early, ReadyLane{EndpointID: n.endpoint, Lane: LaneFirst, DueAt: a.at})
@@ -414,13 +418,13 @@ func splitProbes(grants []scheduler.Grant) (probes, others []scheduler.Grant) {
 func (l *loop) begin(ctx context.Context, grants []scheduler.Grant, count *int) {
 	*count++
 	l.begun = time.Now()
-	asked := make([]scheduler.Grant, len(grants))
+	ask := make([]asked, len(grants))
 	for i, g := range grants {
-		asked[i] = l.ask(g)
+		ask[i] = l.ask(g)
 	}
 	l.r.attempts.Go(func() {
 		began := time.Now()
-		reply := l.r.claim(ctx, asked)
+		reply := l.r.claim(ctx, ask)
 		l.r.tellClaim(&reply, time.Since(began))
 		reply.grants, reply.count = grants, count
 		l.claimedC <- reply
@@ -429,13 +433,16 @@ func (l *loop) begin(ctx context.Context, grants []scheduler.Grant, count *int) 
 
 // ask turns a grant into what is asked of the store: without a backlog the oldest
 // deliveries are the new ones too, and one look finds them all.
-func (l *loop) ask(g scheduler.Grant) scheduler.Grant {
-	if p := l.places[g.Endpoint]; p == nil || p.backlogged || g.FreshSince.IsZero() {
-		return g
+func (l *loop) ask(g scheduler.Grant) asked {
+	p := l.places[g.Endpoint]
+	if p == nil {
+		return asked{Grant: g}
 	}
-	g.Oldest += g.Newest
-	g.Newest = 0
-	return g
+	if !p.backlogged && !g.FreshSince.IsZero() {
+		g.Oldest += g.Newest
+		g.Newest = 0
+	}
+	return asked{Grant: g, floors: p.floors}
 }
 
 // takeClaimed starts what a claim brought.
@@ -458,19 +465,20 @@ func (l *loop) takeClaimed(ctx context.Context, reply claimReply) {
 	}
 	l.r.leases.hold(reply.claimed, reply.token, reply.until)
 
-	counts := make(map[scheduler.ID]*scheduler.Claimed, len(reply.grants))
+	counts := make(map[scheduler.ID]*brought, len(reply.grants))
 	for i := range reply.claimed {
 		id := scheduler.ID(reply.claimed[i].EndpointID)
 		if counts[id] == nil {
-			counts[id] = new(scheduler.Claimed)
+			counts[id] = new(brought)
 		}
-		countClaimed(counts[id], &reply.claimed[i])
+		counts[id].add(&reply.claimed[i])
 	}
 	l.noteBacklogs(reply)
+	l.raiseFloors(&reply, counts)
 	for _, g := range reply.grants {
 		got := scheduler.Claimed{}
 		if c := counts[g.Endpoint]; c != nil {
-			got = sharedOut(*c, g)
+			got = sharedOut(c.Claimed, g)
 		}
 		got.ProbeHeld = reply.held[g.Endpoint]
 		l.sched.Settle(now, g, got)
@@ -513,20 +521,6 @@ func (l *loop) noteBacklogs(reply claimReply) {
 	}
 }
 
-func countClaimed(n *scheduler.Claimed, c *Claimed) {
-	switch {
-	case c.Lane == LaneReplay:
-		n.Replay++
-	case c.Newest:
-		n.Newest++
-	default:
-		n.Oldest++
-		if c.Lane == LaneRetry {
-			n.Retries++
-		}
-	}
-}
-
 // sharedOut counts what was claimed from the old end for the new ones, as far as
 // that is how it was granted.
 func sharedOut(c scheduler.Claimed, g scheduler.Grant) scheduler.Claimed {
@@ -541,6 +535,9 @@ func sharedOut(c scheduler.Claimed, g scheduler.Grant) scheduler.Claimed {
 // ready.
 func (l *loop) settleFailed(now time.Time, reply claimReply) {
 	for _, g := range reply.grants {
+		if p := l.places[g.Endpoint]; p != nil {
+			p.floors.forget() // another claim may have passed over what this one had locked
+		}
 		l.sched.Settle(now, g, scheduler.Claimed{})
 		if g.Oldest-g.Retries+g.Newest > 0 {
 			l.sched.Ready(now, g.Endpoint, now, scheduler.Live)
@@ -564,8 +561,8 @@ func (l *loop) handBack(reply claimReply) {
 var errCutOff = errors.New("no heartbeat has got through for a while, and other dispatchers may have taken over")
 
 // claim leases deliveries for the grants.
-func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
-	reply := claimReply{grants: grants}
+func (r *run) claim(ctx context.Context, ask []asked) claimReply {
+	reply := claimReply{asked: ask}
 	token, err := uuid.NewRandom()
 	if err != nil {
 		reply.err = fmt.Errorf("make a lease token: %w", err)
@@ -585,15 +582,15 @@ func (r *run) claim(ctx context.Context, grants []scheduler.Grant) claimReply {
 		reply.err = errCutOff
 		return reply
 	}
-	reply.token, reply.until = token, now.Add(r.cfg.Lease)
-	if reply.held, reply.err = r.cluster.takeProbes(ctx, grants, now, reply.until); reply.err != nil {
+	reply.token, reply.at, reply.until = token, now, now.Add(r.cfg.Lease)
+	if reply.held, reply.err = r.cluster.takeProbes(ctx, ask, now, reply.until); reply.err != nil {
 		return reply
 	}
 	reply.claimed, reply.err = r.core.backend.Claim(ctx, ClaimParams{
 		Now:        now,
 		LeaseUntil: reply.until,
 		Token:      token,
-		Requests:   claimRequests(grants, reply.held),
+		Requests:   claimRequests(ask, reply.held),
 	})
 	return reply
 }
@@ -615,22 +612,28 @@ func (r *run) tellClaim(reply *claimReply, took time.Duration) {
 	r.observe(func() { o.ClaimDone(report) })
 }
 
-func claimRequests(grants []scheduler.Grant, held map[uuid.UUID]time.Time) []ClaimRequest {
-	requests := make([]ClaimRequest, 0, len(grants))
-	for _, g := range grants {
-		if _, ok := held[g.Endpoint]; ok {
+func claimRequests(ask []asked, held map[uuid.UUID]time.Time) []ClaimRequest {
+	requests := make([]ClaimRequest, 0, len(ask))
+	for i := range ask {
+		a := &ask[i]
+		if _, ok := held[a.Endpoint]; ok {
 			continue
 		}
+		oldest := a.oldest()
 		for _, r := range []ClaimRequest{
-			{Lane: LaneRetry, Limit: g.Retries},
-			{Lane: LaneFirst, Limit: g.Oldest - g.Retries},
-			{Lane: LaneFirst, Limit: g.Newest, Newest: true, Since: g.FreshSince},
-			{Lane: LaneReplay, Limit: g.Replay},
+			{Lane: LaneRetry, Limit: oldest[LaneRetry]},
+			{Lane: LaneFirst, Limit: oldest[LaneFirst]},
+			{Lane: LaneFirst, Limit: a.Newest, Newest: true, Since: a.FreshSince},
+			{Lane: LaneReplay, Limit: oldest[LaneReplay]},
 		} {
-			if r.Limit > 0 {
-				r.EndpointID = g.Endpoint
-				requests = append(requests, r)
+			if r.Limit <= 0 {
+				continue
 			}
+			if !r.Newest {
+				r.Since = a.floors[r.Lane].at
+			}
+			r.EndpointID = a.Endpoint
+			requests = append(requests, r)
 		}
 	}
 	return requests

@@ -38,6 +38,8 @@ type place struct {
 	// so long that those which have just become due are not next to them. Only then
 	// is it worth looking at both ends of the queue.
 	backlogged bool
+	// floors are from when on its lanes may hold something to claim.
+	floors floors
 	// foreign is set while other dispatchers have leases on its deliveries.
 	foreign bool
 	// recount is at how many heartbeats to look at the endpoint again.

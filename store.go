@@ -264,8 +264,9 @@ type ClaimRequest struct {
 	// Newest takes the deliveries that became due last instead of those that
 	// have been due longest.
 	Newest bool
-	// Since, unless zero, narrows Newest to deliveries that became due at or
-	// after it.
+	// Since, unless zero, narrows the request to deliveries that became due at or
+	// after it. What lies before need not even be looked at: for the oldest, that is
+	// where a database keeps what has been finished and not been cleared away.
 	Since time.Time
 }
 

@@ -167,7 +167,7 @@ func (s *Store) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Cla
 func (s *Store) due(request webhook.ClaimRequest, now time.Time) []*delivery {
 	var due []*delivery
 	for _, d := range s.unfinished[request.EndpointID] {
-		tooOld := request.Newest && d.NextAttemptAt.Before(request.Since)
+		tooOld := d.NextAttemptAt.Before(request.Since)
 		if d.lane == request.Lane && d.sentAt.IsZero() && !d.NextAttemptAt.After(now) && !d.leasedAt(now) && !tooOld {
 			due = append(due, d)
 		}

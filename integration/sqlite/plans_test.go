@@ -292,11 +292,11 @@ func TestNoStatementScansATable(t *testing.T) {
 func assertIndexes(t *testing.T, db *sql.DB, statements []string) {
 	t.Helper()
 	for statement, index := range map[string]string{
-		"next_attempt_at <= ? AND lease_until <= ? AND sent_at = 0 ORDER BY next_attempt_at, id LIMIT": "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at<?)",
-		"next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT":                            "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at>? AND next_attempt_at<?)",
-		"FROM webhook_outbox WHERE position > 0":                                                       "INTEGER PRIMARY KEY",
-		"FROM webhook_idempotency_key":                                                                 "PRIMARY KEY (tenant=? AND key=?)",
-		"(SELECT seq FROM webhook_event WHERE id = ?) AND endpoint_id = ?":                             "_run (event_seq=? AND endpoint_id=?)",
+		"next_attempt_at <= ? AND lease_until <= ? AND sent_at = 0 AND next_attempt_at >= ? ORDER BY next_attempt_at, id LIMIT": "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at>? AND next_attempt_at<?)",
+		"next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT":                                                     "webhook_delivery_claim (endpoint_id=? AND lane=? AND next_attempt_at>? AND next_attempt_at<?)",
+		"FROM webhook_outbox WHERE position > 0":                                                                                "INTEGER PRIMARY KEY",
+		"FROM webhook_idempotency_key":                                                                                          "PRIMARY KEY (tenant=? AND key=?)",
+		"(SELECT seq FROM webhook_event WHERE id = ?) AND endpoint_id = ?":                                                      "_run (event_seq=? AND endpoint_id=?)",
 	} {
 		found := 0
 		for _, s := range statements {

@@ -74,9 +74,9 @@ const (
     CROSS JOIN LATERAL (SELECT * FROM (
         SELECT id, ctid AS row, lease_token IS NOT NULL AS taken_over FROM {{schema}}.delivery
         WHERE endpoint_id = r.endpoint_id AND lane = r.lane
-          AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz AND sent_at IS NULL`
+          AND next_attempt_at >= r.since AND next_attempt_at <= $1::timestamptz AND lease_until <= $1::timestamptz AND sent_at IS NULL`
 	claimRest = `
-          AND next_attempt_at >= r.since AND ctid NOT IN (SELECT row FROM oldest)`
+          AND ctid NOT IN (SELECT row FROM oldest)`
 	claimOrder = `
         ORDER BY next_attempt_at`
 	claimLock = `

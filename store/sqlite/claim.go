@@ -36,12 +36,13 @@ const (
 	// Rides on delivery_claim in either direction: no sort, and no more rows
 	// than the limit and those under a lease.
 	selectOldest query = selectDue + ` ORDER BY next_attempt_at, id LIMIT ?`
-	selectNewest query = selectDue + ` AND next_attempt_at >= ? ORDER BY next_attempt_at DESC, id DESC LIMIT ?`
+	selectNewest query = selectDue + ` ORDER BY next_attempt_at DESC, id DESC LIMIT ?`
 
 	selectDue query = `
 		SELECT id, event_seq, run, attempts, created_at, next_attempt_at, lease_until, order_key, skipped
 		FROM {{prefix}}delivery
-		WHERE endpoint_id = ? AND lane = ? AND next_attempt_at <= ? AND lease_until <= ? AND sent_at = 0`
+		WHERE endpoint_id = ? AND lane = ? AND next_attempt_at <= ? AND lease_until <= ? AND sent_at = 0
+			AND next_attempt_at >= ?`
 
 	// Rides on the unique index of endpoint.id.
 	selectClaimable query = `
@@ -195,11 +196,7 @@ func (cl *claim) pickLane(
 		}
 	}
 	room := r.Limit
-	args := []any{blob(r.EndpointID), int(r.Lane), at, at}
-	if r.Newest {
-		args = append(args, micros(r.Since))
-	}
-	rows, err := st.QueryContext(ctx, append(args, r.Limit+already)...)
+	rows, err := st.QueryContext(ctx, blob(r.EndpointID), int(r.Lane), at, at, micros(r.Since), r.Limit+already)
 	return scanAll(rows, err, func(rows *sql.Rows) error {
 		d := picked{Claimed: webhook.Claimed{
 			EndpointID: r.EndpointID, Lane: r.Lane, Newest: r.Newest, EndpointRevision: revision,

@@ -136,6 +136,14 @@ func brokenClaims() []broken {
 			[]string{"the newest are claimed first if asked for", "the newest that are due are claimed, not those of the future"},
 		},
 		{
+			"looks for the oldest from the beginning", eachRequest(func(r *webhook.ClaimRequest) {
+				if !r.Newest {
+					r.Since = time.Time{}
+				}
+			}),
+			[]string{"the oldest are claimed from a time on if asked for"},
+		},
+		{
 			"takes the newest however old", eachRequest(func(r *webhook.ClaimRequest) { r.Since = time.Time{} }),
 			[]string{"the newest are claimed back to a time if asked for"},
 		},

@@ -89,8 +89,17 @@ func claimTests[Tx any]() []test[Tx] {
 			request.Since = e.at(3 * time.Minute)
 			e.sameSet(due[3:], eventsClaimed(e.claim(e.at(time.Hour), request)), "claimed")
 			e.equal(0, len(e.claim(e.at(time.Hour), request)), "claimed afterwards")
-			request.Newest = false
-			e.sameSet(due[:3], eventsClaimed(e.claim(e.at(time.Hour), request)), "oldest claimed, which the time does not narrow")
+		}},
+		{name: "the oldest are claimed from a time on if asked for", run: func(e *env[Tx]) {
+			endpoint, due := e.staggered(6) // one minute apart
+			request := oldest(endpoint, webhook.LaneFirst, 2)
+			request.Since = e.at(3 * time.Minute)
+			e.sameSet(due[3:5], eventsClaimed(e.claim(e.at(time.Hour), request)), "claimed")
+			both := newest(endpoint, webhook.LaneFirst, plenty)
+			both.Since = e.at(time.Minute)
+			request.Limit = plenty
+			e.sameSet([]uuid.UUID{due[1], due[2], due[5]}, eventsClaimed(e.claim(e.at(time.Hour), request, both)), "claimed at both ends")
+			e.sameSet(due[:1], eventsClaimed(e.claim(e.at(time.Hour), oldest(endpoint, webhook.LaneFirst, plenty))), "claimed in the end")
 		}},
 		{name: "each lane is claimed by itself", run: func(e *env[Tx]) {
 			endpoint := e.deliveries(3, "acme")
