@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -20,6 +19,8 @@ type comparison struct {
 	unit   string
 	sides  []side
 	ratios []ratio
+	// maxRounds, unless 0, is how many rounds are enough of what takes long.
+	maxRounds int
 }
 
 // side is one of the things compared.
@@ -29,7 +30,7 @@ type side struct {
 	connections int32
 	// prepare fills a new database and returns the function to be timed, which
 	// returns how many units it did.
-	prepare func(context.Context, *pgxpool.Pool) (func(context.Context) (units int, took time.Duration, err error), error)
+	prepare prepareFunc
 }
 
 // ratio is the figure of one side over that of another.
@@ -44,7 +45,11 @@ type ratio struct {
 func (c comparison) run(ctx context.Context, on *cluster, o options) error {
 	figures := make(map[string][]float64)
 	cpu := make(map[string][]cpuTime)
-	for round := range o.rounds {
+	rounds := o.rounds
+	if c.maxRounds > 0 {
+		rounds = min(rounds, c.maxRounds)
+	}
+	for round := range rounds {
 		// The order rotates and turns, so that no side always has the same neighbour
 		// before it.
 		order := slices.Clone(c.sides)
@@ -63,7 +68,7 @@ func (c comparison) run(ctx context.Context, on *cluster, o options) error {
 		}
 	}
 
-	fmt.Printf("\n%s, %s per second: median (lowest to highest) of %d rounds; CPU time of each, here and in PostgreSQL\n", c.name, c.unit, o.rounds)
+	fmt.Printf("\n%s, %s per second: median (lowest to highest) of %d rounds; CPU time of each, here and in PostgreSQL\n", c.name, c.unit, rounds)
 	for _, s := range c.sides {
 		f := figures[s.name]
 		used := medianCPU(cpu[s.name])
@@ -75,7 +80,7 @@ func (c comparison) run(ctx context.Context, on *cluster, o options) error {
 		if len(figures[r.over]) == 0 || len(figures[r.under]) == 0 {
 			continue // left out by -only
 		}
-		each := make([]float64, o.rounds)
+		each := make([]float64, rounds)
 		for i := range each {
 			each[i] = figures[r.over][i] / figures[r.under][i]
 		}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"golang.org/x/sync/errgroup"
@@ -32,6 +33,26 @@ func deliverComparison(o options) comparison {
 		ratios: []ratio{
 			{name: "deliver_vs_river", over: "library", under: "river", target: 1.5},
 			{name: "deliver_vs_bare_http", over: "library", under: "bare_http"},
+		},
+	}
+}
+
+// snapshotComparison delivers as well, while a transaction that reads keeps everything
+// that is finished from being cleared away, as a backup or a report does.
+func snapshotComparison(o options) comparison {
+	o.events = max(1, o.events/2) // River takes its time
+	return comparison{
+		name:      "snapshot",
+		unit:      "events",
+		maxRounds: 3,
+		sides: []side{
+			{name: "library", connections: deliverConnections, prepare: deliverLibrary(o)},
+			{name: "library_kept", connections: deliverConnections + 1, prepare: keepingSnapshot(deliverLibrary(o))},
+			{name: "river_kept", connections: deliverConnections + 1, prepare: keepingSnapshot(deliverRiver(o))},
+		},
+		ratios: []ratio{
+			{name: "deliver_while_snapshot_is_kept", over: "library_kept", under: "library"},
+			{name: "deliver_vs_river_while_snapshot_is_kept", over: "library_kept", under: "river_kept"},
 		},
 	}
 }
@@ -112,6 +133,27 @@ func deliverRiver(o options) func(context.Context, *pgxpool.Pool) (timedFunc, er
 				err = expect(ctx, pool, o.events, `SELECT count(*) FROM river_job WHERE state = 'completed'`)
 			}
 			return o.events, took, errors.Join(err, to.close())
+		}, nil
+	}
+}
+
+// keepingSnapshot has a transaction keep a snapshot while the prepared function runs.
+func keepingSnapshot(prepare prepareFunc) prepareFunc {
+	return func(ctx context.Context, pool *pgxpool.Pool) (timedFunc, error) {
+		do, err := prepare(ctx, pool)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) (units int, took time.Duration, err error) {
+			reading, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+			if err != nil {
+				return 0, 0, err
+			}
+			defer func() { err = errors.Join(err, reading.Rollback(context.WithoutCancel(ctx))) }()
+			if _, err := reading.Exec(ctx, `SELECT`); err != nil { // which takes the snapshot
+				return 0, 0, err
+			}
+			return do(ctx)
 		}, nil
 	}
 }

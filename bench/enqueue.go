@@ -38,7 +38,10 @@ func enqueueComparison(o options) comparison {
 	}
 }
 
-type timedFunc = func(context.Context) (units int, took time.Duration, err error)
+type (
+	timedFunc   = func(context.Context) (units int, took time.Duration, err error)
+	prepareFunc = func(context.Context, *pgxpool.Pool) (timedFunc, error)
+)
 
 func enqueueLibrary(o options, event func(n int) webhook.Event) func(context.Context, *pgxpool.Pool) (timedFunc, error) {
 	return func(ctx context.Context, pool *pgxpool.Pool) (timedFunc, error) {

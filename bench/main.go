@@ -53,13 +53,13 @@ func main() {
 	quick := flag.Bool("quick", false, "one short round, to see that everything works; its figures mean nothing")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds per comparison; each runs every side once")
 	flag.IntVar(&o.endpoints, "endpoints", 50, "endpoints, each of a tenant of its own, that the library's events are spread over")
-	flag.IntVar(&o.events, "events", 20_000, "events delivered per side and round")
+	flag.IntVar(&o.events, "events", 200_000, "events delivered per side and round")
 	flag.IntVar(&o.pending, "pending", 100_000, "deliveries that wait while memory is measured")
 	flag.DurationVar(&o.period, "period", 2*time.Second, "how long each side enqueues per round")
 	flag.IntVar(&o.parked, "parked", 1_000_000, "deliveries of one endpoint while others are claimed for")
 	flag.DurationVar(&o.healthy, "healthy", time.Minute, "how long healthy endpoints are watched, before and after others are struck")
 	flag.IntVar(&o.logged, "logged", 1_000_000, "deliveries in the log, over a hundredth as many endpoints, while pages are looked at")
-	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, memory, scheduler, claim, healthy, pages")
+	flag.StringVar(&o.only, "only", "", "run only what contains this in its name: enqueue, deliver/library, snapshot, memory, scheduler, claim, healthy, pages")
 	flag.StringVar(&o.profile, "profile", "", "write a CPU profile per side and round into this directory")
 	flag.BoolVar(&o.statements, "statements", false, "print the costliest statements of each side (pg_stat_statements)")
 	flag.DurationVar(&o.riverFetch, "river-fetch-cooldown", riverFetchCooldown, "River's FetchCooldown")
@@ -95,7 +95,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err := c.describe(ctx, os.Stdout); err != nil {
 		return err
 	}
-	for _, group := range []comparison{enqueueComparison(o), deliverComparison(o)} {
+	for _, group := range []comparison{enqueueComparison(o), deliverComparison(o), snapshotComparison(o)} {
 		group.sides = slices.DeleteFunc(group.sides, func(s side) bool {
 			return !strings.Contains(group.name+"/"+s.name, o.only)
 		})

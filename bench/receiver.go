@@ -66,7 +66,7 @@ func (r *receiver) close() error {
 
 // await waits until all requests have come.
 func (r *receiver) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
 	select {
 	case <-r.all:
