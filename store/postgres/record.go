@@ -1,8 +1,10 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -250,7 +252,7 @@ func (s *core) recordOrdered(ctx context.Context, p webhook.RecordParams, keys o
 func (s *core) record(ctx context.Context, c conn, p webhook.RecordParams) (webhook.RecordResult, error) {
 	var done, again outcomes
 	log := newAttempts(len(p.Results))
-	for i := range p.Results {
+	for _, i := range lockOrder(p.Results) {
 		r := &p.Results[i]
 		switch r.State {
 		case webhook.StateDelivered, webhook.StateDead, webhook.StateCancelled, webhook.StateShed:
@@ -285,6 +287,19 @@ func (s *core) record(ctx context.Context, c conn, p webhook.RecordParams) (webh
 		return webhook.RecordResult{}, nil
 	}
 	return s.recordLate(ctx, c, p, lost)
+}
+
+// lockOrder returns the indexes of the results in the order in which all statements lock
+// deliveries (see columnsOf).
+func lockOrder(results []webhook.Result) []int {
+	order := make([]int, len(results))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return bytes.Compare(results[a].DeliveryID[:], results[b].DeliveryID[:])
+	})
+	return order
 }
 
 func (s *core) collectLeases(ctx context.Context, c conn, q *statement, args ...any) (leases []webhook.Lease, err error) {
