@@ -12,10 +12,12 @@ const (
 	outboxGrace = 2 * time.Second
 
 	// wholeEvery is how often the outbox is looked at from its beginning all the same, for
-	// what the host took longer to commit; less often where wholeShare times that is
-	// shorter than the look took.
-	wholeEvery = time.Second
-	wholeShare = 20
+	// what the host took longer to commit; less often where that would be more than one
+	// part in wholeShare of the time, but every wholeAtMost all the same: a look may have
+	// taken long for other reasons, such as a process that stood still.
+	wholeEvery  = time.Second
+	wholeShare  = 20
+	wholeAtMost = 10 * time.Second
 )
 
 // outboxFloor is the position that fan-outs begin to look at. An entry that has been taken
@@ -35,7 +37,7 @@ type outboxFloor struct {
 func (f *outboxFloor) from(now time.Time) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if now.Sub(f.wholeAt) >= max(wholeEvery, wholeShare*f.took) {
+	if now.Sub(f.wholeAt) >= min(max(wholeEvery, wholeShare*f.took), wholeAtMost) {
 		return 0
 	}
 	return f.at
@@ -52,6 +54,9 @@ func (f *outboxFloor) looked(from, first, last int64, began, ended time.Time) {
 	f.highest = max(f.highest, last)
 	if first == 0 {
 		first = f.highest
+	} else {
+		// There may be any number from there on, of which a look takes but the first few.
+		f.at, f.next = min(f.at, first), min(f.next, first)
 	}
 	if began.Sub(f.nextAt) >= outboxGrace {
 		f.at, f.next, f.nextAt = f.next, first, began
