@@ -18,34 +18,46 @@ const floorGrace = 2 * time.Second
 // It is a hint. What is below it nevertheless, such as a delivery whose lease has run
 // out, is found by reconciliation, which tells when it was due.
 type floor struct {
-	at   time.Time // zero: nothing is known
-	news uint32    // counts what has been told
+	at time.Time // zero: nothing is known
+
+	// What has been told since the last claim began, which may have missed it: whether
+	// anything, and the earliest of it.
+	news     bool
+	earliest time.Time
 }
 
 // told lowers the floor to a delivery that became due then.
 func (f *floor) told(due time.Time) {
-	f.news++
-	if due.Before(f.at) {
-		f.at = due
+	if !f.news || due.Before(f.earliest) {
+		f.news, f.earliest = true, due
+	}
+	f.at = lower(f.at, due)
+}
+
+// raise raises the floor to what a claim found out.
+func (f *floor) raise(at time.Time) {
+	if f.news {
+		at = lower(at, f.earliest)
+	}
+	if at.After(f.at) {
+		f.at = at
 	}
 }
 
-func (f *floor) forget() { f.news, f.at = f.news+1, time.Time{} }
-
-// raise raises the floor to what a claim found out, unless something was told since the
-// claim began.
-func (f *floor) raise(at time.Time, begun floor) {
-	if f.news == begun.news && at.After(f.at) {
-		f.at = at
+func lower(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
+	return a
 }
 
 // floors are those of the lanes that are claimed from.
 type floors [LaneWaiting]floor
 
-func (f *floors) forget() {
+// begin takes in that a claim begins, of which there is one at a time.
+func (f *floors) begin() {
 	for i := range f {
-		f[i].forget()
+		f[i].news = false
 	}
 }
 
@@ -53,6 +65,7 @@ func (f *floors) forget() {
 type asked struct {
 	scheduler.Grant
 
+	place  *place // nil: given up before that
 	floors floors
 }
 
@@ -95,8 +108,8 @@ func (l *loop) raiseFloors(reply *claimReply, got map[scheduler.ID]*brought) {
 	for i := range reply.asked {
 		a := &reply.asked[i]
 		p := l.places[a.Endpoint]
-		if _, held := reply.held[a.Endpoint]; p == nil || held {
-			continue
+		if _, held := reply.held[a.Endpoint]; p == nil || p != a.place || held {
+			continue // another dispatcher had it meanwhile, or nothing was looked for
 		}
 		b := got[a.Endpoint]
 		for lane, limit := range a.oldest() {
@@ -107,7 +120,7 @@ func (l *loop) raiseFloors(reply *claimReply, got map[scheduler.ID]*brought) {
 			if b != nil && b.oldest[lane] >= limit && b.lastDue[lane].Before(at) {
 				at = b.lastDue[lane] // there may be more from there on
 			}
-			p.floors[lane].raise(at, a.floors[lane])
+			p.floors[lane].raise(at)
 		}
 	}
 }

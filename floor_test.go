@@ -23,6 +23,7 @@ type floorWatch struct {
 	mu    sync.Mutex
 	since map[webhook.Lane]time.Time // in the last claim of the lane
 	fail  bool                       // the next claim
+	takes time.Duration              // each claim
 }
 
 func (s *floorWatch) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
@@ -32,9 +33,10 @@ func (s *floorWatch) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhoo
 			s.since[r.Lane] = r.Since
 		}
 	}
-	fail := s.fail
+	fail, takes := s.fail, s.takes
 	s.fail = false
 	s.mu.Unlock()
+	defer time.Sleep(takes) // what is committed meanwhile it does not see
 	if fail {
 		return nil, errors.New("the connection is gone")
 	}
@@ -97,6 +99,20 @@ func (h *watchedHost) stateOf(event uuid.UUID) webhook.DeliveryState {
 func TestClaimsBeginWhereTheLastOnesFoundNothingMore(t *testing.T) {
 	inWatchedHost(t, func(t *testing.T, h *watchedHost) {
 		h.deliver(10)
+
+		assert.WithinRange(t, h.store.last(webhook.LaneFirst), time.Now().Add(-5*time.Second), time.Now())
+	})
+}
+
+func TestFloorsRiseWhileEachClaimMissesSomething(t *testing.T) {
+	inWatchedHost(t, func(t *testing.T, h *watchedHost) {
+		h.store.mu.Lock()
+		h.store.takes = 100 * time.Millisecond
+		h.store.mu.Unlock()
+		for range 500 {
+			h.enqueue(paid(`{}`))
+			time.Sleep(20 * time.Millisecond)
+		}
 
 		assert.WithinRange(t, h.store.last(webhook.LaneFirst), time.Now().Add(-5*time.Second), time.Now())
 	})

@@ -442,7 +442,8 @@ func (l *loop) ask(g scheduler.Grant) asked {
 		g.Oldest += g.Newest
 		g.Newest = 0
 	}
-	return asked{Grant: g, floors: p.floors}
+	p.floors.begin()
+	return asked{Grant: g, place: p, floors: p.floors}
 }
 
 // takeClaimed starts what a claim brought.
@@ -536,7 +537,7 @@ func sharedOut(c scheduler.Claimed, g scheduler.Grant) scheduler.Claimed {
 func (l *loop) settleFailed(now time.Time, reply claimReply) {
 	for _, g := range reply.grants {
 		if p := l.places[g.Endpoint]; p != nil {
-			p.floors.forget() // another claim may have passed over what this one had locked
+			p.floors = floors{} // another claim may have passed over what this one had locked
 		}
 		l.sched.Settle(now, g, scheduler.Claimed{})
 		if g.Oldest-g.Retries+g.Newest > 0 {
