@@ -24,6 +24,7 @@ type floorWatch struct {
 	since map[webhook.Lane]time.Time // in the last claim of the lane
 	fail  bool                       // the next claim
 	takes time.Duration              // each claim
+	hangs time.Duration              // the next look for what is ready
 }
 
 func (s *floorWatch) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhook.Claimed, error) {
@@ -41,6 +42,15 @@ func (s *floorWatch) Claim(ctx context.Context, p webhook.ClaimParams) ([]webhoo
 		return nil, errors.New("the connection is gone")
 	}
 	return s.Store.Claim(ctx, p)
+}
+
+func (s *floorWatch) Ready(ctx context.Context, p webhook.ReadyParams) ([]webhook.ReadyLane, error) {
+	s.mu.Lock()
+	hangs := s.hangs
+	s.hangs = 0
+	s.mu.Unlock()
+	time.Sleep(hangs)
+	return s.Store.Ready(ctx, p)
 }
 
 func (s *floorWatch) last(lane webhook.Lane) time.Time {
@@ -153,19 +163,7 @@ func TestClaimsBeginAnewAfterOneThatFailed(t *testing.T) {
 func TestWhatBecameDueLongAgoIsClaimedWhenItsLeaseRunsOut(t *testing.T) {
 	inWatchedHost(t, func(t *testing.T, h *watchedHost) {
 		h.deliver(3)
-		// Another dispatcher claims one and is never heard of again.
-		_, err := h.hooks.Endpoints().Pause(t.Context(), webhook.AllTenants(), h.endpoint.ID, "")
-		require.NoError(t, err)
-		lost := h.enqueue(paid(`{}`))
-		time.Sleep(3 * time.Second)
-		_, err = h.hooks.Endpoints().Resume(t.Context(), webhook.AllTenants(), h.endpoint.ID)
-		require.NoError(t, err)
-		claimed, err := h.store.Store.Claim(t.Context(), webhook.ClaimParams{
-			Now: time.Now(), LeaseUntil: time.Now().Add(30 * time.Second), Token: uuid.New(),
-			Requests: []webhook.ClaimRequest{{EndpointID: h.endpoint.ID, Limit: 1}},
-		})
-		require.NoError(t, err)
-		require.Len(t, claimed, 1)
+		lost := h.lost(30 * time.Second)
 		h.deliver(25)
 		require.Equal(t, webhook.StateInFlight, h.stateOf(lost))
 
@@ -173,6 +171,38 @@ func TestWhatBecameDueLongAgoIsClaimedWhenItsLeaseRunsOut(t *testing.T) {
 
 		assert.Equal(t, webhook.StateDelivered, h.stateOf(lost))
 	})
+}
+
+func TestALookForWhatIsReadyThatHungPutsTheNextOneOffByAMinute(t *testing.T) {
+	inWatchedHost(t, func(t *testing.T, h *watchedHost) {
+		h.deliver(3)
+		h.store.mu.Lock()
+		h.store.hangs = 30 * time.Second
+		h.store.mu.Unlock()
+		lost := h.lost(60 * time.Second)
+
+		h.deliver(100)
+
+		assert.Equal(t, webhook.StateDelivered, h.stateOf(lost))
+	})
+}
+
+// lost enqueues an event that another dispatcher, which is never heard of again, claims.
+func (h *watchedHost) lost(lease time.Duration) uuid.UUID {
+	h.t.Helper()
+	_, err := h.hooks.Endpoints().Pause(h.t.Context(), webhook.AllTenants(), h.endpoint.ID, "")
+	require.NoError(h.t, err)
+	event := h.enqueue(paid(`{}`))
+	time.Sleep(3 * time.Second)
+	_, err = h.hooks.Endpoints().Resume(h.t.Context(), webhook.AllTenants(), h.endpoint.ID)
+	require.NoError(h.t, err)
+	claimed, err := h.store.Store.Claim(h.t.Context(), webhook.ClaimParams{
+		Now: time.Now(), LeaseUntil: time.Now().Add(lease), Token: uuid.New(),
+		Requests: []webhook.ClaimRequest{{EndpointID: h.endpoint.ID, Limit: 1}},
+	})
+	require.NoError(h.t, err)
+	require.Len(h.t, claimed, 1)
+	return event
 }
 
 func TestWhatWaitedThroughAPauseIsClaimedWhenItEnds(t *testing.T) {

@@ -60,7 +60,7 @@ func (r *run) giveTurns(ctx context.Context) {
 		if err := errors.Join(r.releaseOrdered(ctx), r.endUnknown(ctx)); err != nil && ctx.Err() == nil {
 			r.core.log.WarnContext(ctx, "webhook: cannot give turns", "error", err)
 		}
-		if pause := reconcileShare*time.Since(began) - r.cfg.PollInterval; pause > 0 && !r.sleep(ctx, pause) {
+		if !r.rest(ctx, time.Since(began)) {
 			return
 		}
 	}

@@ -18,6 +18,10 @@ const (
 	// sleeps at least this many times as long as it took.
 	reconcileShare = 20
 
+	// reconcilePause is the longest such sleep: it may have taken long for other reasons,
+	// such as a process that stood still.
+	reconcilePause = time.Minute
+
 	// cancelBatch is how many deliveries of an abandoned endpoint are cancelled
 	// in one transaction.
 	cancelBatch = 500
@@ -111,10 +115,16 @@ func (r *run) reconcile(ctx context.Context) {
 		if err := r.reconcileOnce(ctx); err != nil && ctx.Err() == nil {
 			r.core.log.WarnContext(ctx, "webhook: cannot reconcile", "error", err)
 		}
-		if pause := reconcileShare*time.Since(began) - r.cfg.PollInterval; pause > 0 && !r.sleep(ctx, pause) {
+		if !r.rest(ctx, time.Since(began)) {
 			return
 		}
 	}
+}
+
+// rest sleeps after what runs at every poll and took so long; false means that ctx ended.
+func (r *run) rest(ctx context.Context, took time.Duration) bool {
+	pause := min(reconcileShare*took, reconcilePause) - r.cfg.PollInterval
+	return pause <= 0 || r.sleep(ctx, pause)
 }
 
 func (r *run) reconcileOnce(ctx context.Context) error {
