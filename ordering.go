@@ -50,6 +50,7 @@ const releasePage = 500
 func (r *run) giveTurns(ctx context.Context) {
 	stop := r.core.waker.listenDue(r.turns)
 	defer stop()
+	var took pace
 	for {
 		select {
 		case <-r.turns:
@@ -60,7 +61,7 @@ func (r *run) giveTurns(ctx context.Context) {
 		if err := errors.Join(r.releaseOrdered(ctx), r.endUnknown(ctx)); err != nil && ctx.Err() == nil {
 			r.core.log.WarnContext(ctx, "webhook: cannot give turns", "error", err)
 		}
-		if !r.rest(ctx, time.Since(began)) {
+		if !r.sleep(ctx, took.rest(time.Since(began))-r.cfg.PollInterval) {
 			return
 		}
 	}

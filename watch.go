@@ -18,9 +18,8 @@ const (
 	// sleeps at least this many times as long as it took.
 	reconcileShare = 20
 
-	// reconcilePause is the longest such sleep: it may have taken long for other reasons,
-	// such as a process that stood still.
-	reconcilePause = time.Minute
+	// reconcilePause is the longest such sleep.
+	reconcilePause = 20 * time.Second
 
 	// cancelBatch is how many deliveries of an abandoned endpoint are cancelled
 	// in one transaction.
@@ -89,6 +88,9 @@ func (r *run) repeat(ctx context.Context, d time.Duration, doing string, do func
 
 // sleep waits by the dispatcher's clock; false means that ctx ended.
 func (r *run) sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer, stop := r.d.clock.clock.NewTimer(d)
 	defer stop()
 	select {
@@ -105,6 +107,7 @@ func (r *run) sleep(ctx context.Context, d time.Duration) bool {
 func (r *run) reconcile(ctx context.Context) {
 	stop := r.core.waker.listenDue(r.reconciled)
 	defer stop()
+	var took pace
 	for {
 		select {
 		case <-r.reconciled:
@@ -115,16 +118,21 @@ func (r *run) reconcile(ctx context.Context) {
 		if err := r.reconcileOnce(ctx); err != nil && ctx.Err() == nil {
 			r.core.log.WarnContext(ctx, "webhook: cannot reconcile", "error", err)
 		}
-		if !r.rest(ctx, time.Since(began)) {
+		if !r.sleep(ctx, took.rest(time.Since(began))-r.cfg.PollInterval) {
 			return
 		}
 	}
 }
 
-// rest sleeps after what runs at every poll and took so long; false means that ctx ended.
-func (r *run) rest(ctx context.Context, took time.Duration) bool {
-	pause := min(reconcileShare*took, reconcilePause) - r.cfg.PollInterval
-	return pause <= 0 || r.sleep(ctx, pause)
+// pace is how long what runs at every poll took last.
+type pace time.Duration
+
+// rest is how long it rests after it took so long. What took long but once says nothing:
+// the database was away, or the process stood still.
+func (p *pace) rest(took time.Duration) time.Duration {
+	least := min(took, time.Duration(*p))
+	*p = pace(took)
+	return min(reconcileShare*least, reconcilePause)
 }
 
 func (r *run) reconcileOnce(ctx context.Context) error {
