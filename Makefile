@@ -56,9 +56,10 @@ test-modules:
 	@$(call in_modules,$(GO) test $(RACE) -shuffle=on $(TESTFLAGS) $(PKG))
 
 .PHONY: test-long
-test-long: prepare $(WITH_POSTGRES) ## run each test 20 times, then those behind the build tag "long" (an hour or more)
-	@$(WITH_POSTGRES) $(MAKE) test-modules TESTFLAGS='-count=20 -timeout=90m $(TESTFLAGS)'
-	@$(WITH_POSTGRES) $(MAKE) test-modules WEBHOOK_LONG=1 TESTFLAGS='-tags=long -count=1 -timeout=90m $(TESTFLAGS)'
+test-long: prepare $(WITH_POSTGRES) ## run each test 20 times, then those behind the build tag "long", and the soak (two hours or more)
+	@$(WITH_POSTGRES) $(MAKE) test-modules TESTFLAGS='-count=20 -timeout=90m -skip=TestSoak $(TESTFLAGS)'
+	@$(WITH_POSTGRES) $(MAKE) test-modules WEBHOOK_LONG=1 TESTFLAGS='-tags=long -count=1 -timeout=90m -skip=TestSoak $(TESTFLAGS)'
+	@$(MAKE) soak
 
 # The oldest PostgreSQL and the newest, PgBouncer, and the other SQLite driver.
 COMPAT ?= 13 18
