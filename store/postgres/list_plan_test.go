@@ -141,6 +141,7 @@ func fillLog(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, deliveries
 		SELECT gen_random_uuid(), n, now(), now(), 'tenant ' || n % 100, 'https://hooks.example/', '{*}', 'active', ''
 		FROM generate_series(1, 2000) n`)
 	exec(t, pool, `UPDATE webhook.endpoint_revision SET revision = 2000`)
+	exec(t, pool, overDays)
 	// Ids begin with the time, as those that the store makes do.
 	exec(t, pool, `
 		CREATE TABLE made AS
@@ -149,7 +150,7 @@ func fillLog(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, deliveries
 		       (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0') || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5('e' || n), 1, 15))::uuid AS event_id,
 		       CASE WHEN n % 20000 = 7 THEN 'rare.type' ELSE 'invoice.' || n % 10 END AS type,
 		       CASE WHEN n % 10000 = 7 THEN 'in_7' WHEN n % 3 = 0 THEN 'common' ELSE '' END AS resource_id
-		FROM (SELECT n, now() - interval '7 days' * n / $1::int AS at FROM generate_series(1, $1::int) n) n
+		FROM (SELECT n, over_days(7, n::float8 / $1::int) AS at FROM generate_series(1, $1::int) n) n
 		JOIN webhook.endpoint e ON e.revision = CASE WHEN n % 2 = 0 THEN 1 ELSE 1 + n % 2000 END`, deliveries)
 	exec(t, pool, `
 		INSERT INTO webhook.event (id, resource_version, created_at, tenant, type, resource_id, content_type, payload)

@@ -440,6 +440,16 @@ func replayPlans(t *testing.T, store *postgres.Store, plans *planLog, d webhook.
 	})
 }
 
+// overDays makes times on the last days, as many on each whatever the time of the day is:
+// PostgreSQL reads a partition from end to end that holds but a few hundred rows. The part
+// is 0 for now and 1 for the longest ago.
+const overDays = `
+	CREATE FUNCTION over_days(days int, part float8) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+		SELECT CASE WHEN part * days < 1 THEN now() - (now() - today) * (part * days)
+		            ELSE today - interval '1 day' * (part * days - 1) END
+		FROM (SELECT date_trunc('day', now(), 'UTC') AS today) t
+	$$`
+
 // fill writes a history and returns a time at which the due deliveries are due.
 func fill(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, h history) time.Time {
 	t.Helper()
@@ -455,16 +465,17 @@ func fill(t *testing.T, pool *pgxpool.Pool, store *postgres.Store, h history) ti
 		       CASE n WHEN 1 THEN 'paused' ELSE 'active' END, ''
 		FROM generate_series(1, $1::int) n`, h.endpoints)
 	exec(t, pool, `UPDATE webhook.endpoint_revision SET revision = $1::int`, h.endpoints)
+	exec(t, pool, overDays)
 	exec(t, pool, `CREATE TEMPORARY SEQUENCE IF NOT EXISTS n`)
 	exec(t, pool, `
 		CREATE TABLE made AS
-		SELECT gen_random_uuid() AS event_id, gen_random_uuid() AS id, n, now() - interval '6 days' * random() AS at,
+		SELECT gen_random_uuid() AS event_id, gen_random_uuid() AS id, n, now() AS at,
 		       (SELECT array_agg(id ORDER BY revision) FROM webhook.endpoint) AS endpoints
 		FROM generate_series(1, $1::int) n`, 0)
 	exec(t, pool, `ALTER TABLE made DROP COLUMN endpoints, ADD COLUMN endpoint_id uuid, ADD COLUMN what text`)
 	exec(t, pool, `
 		INSERT INTO made
-		SELECT gen_random_uuid(), gen_random_uuid(), n, now() - interval '6 days' * random(), e.id,
+		SELECT gen_random_uuid(), gen_random_uuid(), n, over_days(6, random()), e.id,
 		       CASE WHEN n <= $1 THEN 'finished' WHEN n <= $1 + $2 THEN 'parked' WHEN n <= $1 + $2 + $3 THEN 'due' ELSE 'outbox' END
 		FROM generate_series(1, $1::int + $2::int + $3::int + $4::int) n
 		JOIN webhook.endpoint e ON e.revision = CASE WHEN n > $1 AND n <= $1 + $2 THEN 1 ELSE 1 + n % $5::int END`,
