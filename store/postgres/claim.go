@@ -227,12 +227,14 @@ func (s *core) collectIDs(ctx context.Context, c conn, q *statement, args ...any
 	return ids, err
 }
 
+func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
+
 // columnsOf returns leases as the arrays that statements take, in the order in which all
 // statements lock deliveries: two that touch the same ones at once then wait for one
 // another, but never in a circle.
 func columnsOf(leases []webhook.Lease) (ids, tokens []uuid.UUID) {
 	leases = slices.SortedFunc(slices.Values(leases), func(a, b webhook.Lease) int {
-		return bytes.Compare(a.DeliveryID[:], b.DeliveryID[:])
+		return compareIDs(a.DeliveryID, b.DeliveryID)
 	})
 	ids, tokens = make([]uuid.UUID, len(leases)), make([]uuid.UUID, len(leases))
 	for i, l := range leases {

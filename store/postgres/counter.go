@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -181,7 +180,7 @@ func (s *core) saveCounters(ctx context.Context, day time.Time, counters map[uui
 	for id := range counters {
 		ids = append(ids, id)
 	}
-	slices.SortFunc(ids, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(ids, compareIDs)
 	for batch := range slices.Chunk(ids, countersAtOnce) {
 		var columns [7][]int64
 		var tenants []string

@@ -47,14 +47,8 @@ func (p uuidParam) Value() (driver.Value, error)    { return uuid.UUID(p).String
 type uuidArray []uuid.UUID
 
 func (a uuidArray) Dimensions() []pgtype.ArrayDimension { return dimensions(len(a)) }
-func (a uuidArray) Index(i int) any                     { return (*uuidElement)(&a[i]) }
-func (a uuidArray) IndexType() any                      { return new(uuidElement) }
-
-type uuidElement uuid.UUID
-
-func (e *uuidElement) UUIDValue() (pgtype.UUID, error) {
-	return pgtype.UUID{Bytes: *e, Valid: true}, nil
-}
+func (a uuidArray) Index(i int) any                     { return (*uuidParam)(&a[i]) }
+func (a uuidArray) IndexType() any                      { return new(uuidParam) }
 
 type bytesArray [][]byte
 

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -297,7 +296,7 @@ func lockOrder(results []webhook.Result) []int {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return bytes.Compare(results[a].DeliveryID[:], results[b].DeliveryID[:])
+		return compareIDs(results[a].DeliveryID, results[b].DeliveryID)
 	})
 	return order
 }

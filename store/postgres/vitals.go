@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -328,7 +327,7 @@ func (s *core) addNotices(ctx context.Context, tx conn, notices []webhook.Notice
 		return nil, nil
 	}
 	slices.SortFunc(notices, func(a, b webhook.NoticeRecord) int {
-		return cmp.Or(bytes.Compare(a.EndpointID[:], b.EndpointID[:]), strings.Compare(string(a.Kind), string(b.Kind)), a.Streak.Compare(b.Streak))
+		return cmp.Or(compareIDs(a.EndpointID, b.EndpointID), strings.Compare(string(a.Kind), string(b.Kind)), a.Streak.Compare(b.Streak))
 	})
 	n := len(notices)
 	ids, endpoints := make([]uuid.UUID, n), make([]uuid.UUID, n)
